@@ -7,6 +7,7 @@ DEBIAN_PACKAGES := openvswitch-switch nftables iproute2 ethtool iputils-ping tcp
 DEBIAN_PACKAGES += python3-torch
 OVN_PACKAGES := ovn-central ovn-host ovn-common
 PODMAN_PACKAGES := podman runc conmon busybox-static
+PROMETHEUS_PACKAGES := prometheus prometheus-alertmanager
 VM_PACKAGES := qemu-system-x86 mmdebstrap busybox-static cpio e2fsprogs kmod xz-utils zstd debian-archive-keyring
 DISTRIBUTIONS ?= debian-12 debian-13
 # What a guest is asked; those that bring the whole lab up and break it take minutes more.
@@ -25,7 +26,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := netagent bpf ovs_checks analyzer
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-ovn setup-podman setup-vm image lock demo demo-rdma demo-ovn demo-skeleton setup-deb deb test test-hermetic test-ovs test-long test-packages test-debs test-ovn test-kubernetes test-slurm test-interpreters test-vm format lint types types-all types-host floors check chaos drill health soak webhooks eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean
+.PHONY: help setup setup-ovn setup-podman setup-prometheus setup-vm image lock demo demo-rdma demo-ovn demo-skeleton setup-deb deb test test-hermetic test-ovs test-long test-packages test-debs test-ovn test-kubernetes test-prometheus test-slurm test-interpreters test-vm format lint types types-all types-host floors check chaos drill health soak webhooks alerts generated eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -41,6 +42,12 @@ setup-ovn: setup ## install what the lab on OVN needs; no service of it is start
 
 setup-podman: setup ## install what the lab with real containers needs; no service of it is started
 	tools/setup.sh "" $(PODMAN_PACKAGES)
+
+setup-prometheus: setup ## install what scrapes and alerts; none of it is started, now or later (who runs it already goes on)
+	for unit in $(PROMETHEUS_PACKAGES); do \
+	  [ -e /usr/bin/$$unit ] || ln -sf /dev/null /etc/systemd/system/$$unit.service; \
+	done
+	tools/setup.sh "" $(PROMETHEUS_PACKAGES)
 
 setup-vm: setup ## install what builds and boots guests (QEMU)
 	tools/setup.sh "" $(VM_PACKAGES)
@@ -71,7 +78,7 @@ test: test-hermetic ## every test of this machine, as root, with namespaces and 
 	$(BIN)/python -m pytest -m "($(CAPABLE)) and not vm" $(call marked,$(CAPABLE))
 
 test-hermetic: setup ## tests that need neither root nor any capability
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not ($(CAPABLE)) and not vm and not kubernetes and not slurm"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not ($(CAPABLE)) and not vm and not kubernetes and not slurm and not prometheus"
 
 test-ovs: setup ## tests on real namespaces and Open vSwitch (root)
 	$(BIN)/python -m pytest -m "netns or ovs or lab" $(call marked,netns or ovs or lab)
@@ -86,6 +93,9 @@ test-kubernetes: setup ## tests on a real Kubernetes API server, built once from
 	tools/kubernetes.sh "$(KUBERNETES)"
 	NETAGENT_KUBERNETES="$(KUBERNETES)" NETAGENT_TESTS_REQUIRE=kubernetes \
 	  $(BIN)/python -m pytest -m kubernetes $(call marked,kubernetes)
+
+test-prometheus: setup-prometheus ## tests with a real Prometheus and Alertmanager; one brings the lab up (minutes)
+	NETAGENT_TESTS_REQUIRE=root,netns,ovs,prometheus $(BIN)/python -m pytest -m prometheus $(call marked,prometheus)
 
 test-slurm: setup ## tests under a real Slurm, taken from Debian's packages once
 	tools/slurm.sh "$(SLURM)"
@@ -138,6 +148,14 @@ soak: setup ## an hour of a lab whose tasks come and go: nothing may grow (docs/
 
 webhooks: setup ## who is told of incidents is down, slow and failing for ten minutes (docs/lab.md)
 	$(BIN)/python -m tests.lab webhooks
+
+alerts: setup-prometheus ## Prometheus on a lab: six faults, each alerted of at a receiver and over again, and health (docs/lab.md)
+	$(BIN)/python -m tests.lab alerts
+
+generated: setup ## write anew what follows from the code: rules of alerts, the dashboard, the table of metrics
+	$(BIN)/netagent-analyzer alerts > analyzer/alerts/netagent.rules.yml
+	$(BIN)/netagent-analyzer dashboard > analyzer/alerts/netagent.dashboard.json
+	$(BIN)/python -m tests.analyzer.server.metrics.documented
 
 eval-skeleton: setup ## how well skeletons are inferred from simulated traffic
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.eval.skeleton

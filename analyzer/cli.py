@@ -41,6 +41,8 @@ VERBS = {
     "localize": "rank what is at fault by flows that were observed elsewhere",
     "skeleton": "infer which endpoint pairs a task uses, from its traffic alone",
     "webhooks": "say how it stands with the receivers of events, or try one",
+    "alerts": "print rules of alerts for Prometheus",
+    "dashboard": "print a dashboard for Grafana",
     "capacity": "say how many RNICs the running analyzer could take, and by what",
     "backup": "let the running analyzer copy all that it stores, but recordings",
     "restore": "put a backup in place, while no analyzer runs",

@@ -296,6 +296,26 @@ class LimitsConfig(_Section, frozen=True, kw_only=True):
     (as `netagent flows layers` does)."""
 
 
+class MetricsConfig(_Section, frozen=True, kw_only=True):
+    """``[metrics]``: what Prometheus may read of this agent."""
+
+    listen: str = ""
+    """ADDRESS:PORT; empty: nobody listens. On loopback it is plain HTTP, and whoever is on this
+    host may read; on any other address it needs `[tls]`."""
+    peers: tuple[Name, ...] = ("prometheus",)
+    """Common names of certificates that may read, where it is not on loopback."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no address and port."""
+        if self.listen:
+            split_listen(self.listen)
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this host can connect."""
+        return not self.listen or is_loopback(split_listen(self.listen)[0])
+
+
 class ActionsConfig(_Section, frozen=True, kw_only=True):
     """``[actions]``: what the analyzer may have this host do."""
 
@@ -326,6 +346,7 @@ class AgentConfig(_Section, frozen=True, kw_only=True):
     traffic: TrafficConfig = field(default_factory=TrafficConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     actions: ActionsConfig = field(default_factory=ActionsConfig)
+    metrics: MetricsConfig = field(default_factory=MetricsConfig)
 
     def __post_init__(self) -> None:
         """Refuse plain HTTP where others can reach it, and a controller of no bridge."""
@@ -346,6 +367,8 @@ class AgentConfig(_Section, frozen=True, kw_only=True):
             return
         if self.tls is None and not self.rpc.loopback:
             raise ValueError("[tls] is needed: rpc.listen is not on loopback (or insecure = true)")
+        if self.tls is None and not self.metrics.loopback:
+            raise ValueError("[tls] is needed: metrics.listen is not on loopback")
         if not self.analyzer.encrypted and not self.analyzer.loopback:
             raise ValueError("analyzer.url must be https:// beyond loopback (or insecure = true)")
         local = self.rpc.loopback and not self.analyzer.loopback

@@ -364,27 +364,27 @@ def common_name(certificate: dict[str, Any] | None) -> str | None:
     return None
 
 
-class RpcServer:
-    """Serves an `AgentService` as the configuration says, within the running loop.
+class HttpServer:
+    """Serves an application within the running loop, with mutual TLS where there is a `trust`.
 
     uvicorn's own `Server` would take over the process' signals and wake up ten times a second.
     """
 
     def __init__(
-        self, config: AgentConfig, service: AgentService, trust: Trust | None = None
+        self,
+        app: Callable[[Scope, Receive, Send], Awaitable[None]],
+        address: tuple[str, int],
+        trust: Trust | None,
+        *,
+        most: int = MAX_CONNECTIONS,
     ) -> None:
-        """Bind nothing yet; ConfigError if the TLS files cannot be used.
-
-        `trust` is of `config.tls`, and shared by all parts of an agent.
-        """
-        self._address = config.rpc.address
-        self._trust = trust or (Trust(config.tls) if config.tls else None)
-        self._tls = self._trust.server if self._trust is not None else None
-        self._roots = self._trust.roots if self._trust is not None else frozenset()
-        # The host itself may ask: who has its key is root here already.
-        peers = frozenset((*config.rpc.peers, config.host)) if config.tls else None
+        """Bind nothing yet; beyond `most` connections, requests are answered 503."""
+        self._address = address
+        self._trust = trust
+        self._tls = trust.server if trust is not None else None
+        self._roots = trust.roots if trust is not None else frozenset()
         self._uvicorn = Config(
-            RpcApp(service, peers=peers),
+            app,
             http=_PeerProtocol,
             ws="none",
             lifespan="off",
@@ -392,7 +392,7 @@ class RpcServer:
             log_config=None,
             access_log=False,
             proxy_headers=False,
-            limit_concurrency=MAX_CONNECTIONS,
+            limit_concurrency=most,
         )
         self._state = ServerState()
         self._held: Counter[str | None] = Counter()
@@ -450,3 +450,19 @@ class RpcServer:
     def _protocol(self) -> asyncio.Protocol:
         state = {HELD: self._held}
         return _PeerProtocol(config=self._uvicorn, server_state=self._state, app_state=state)
+
+
+class RpcServer(HttpServer):
+    """Serves an `AgentService` as the configuration says."""
+
+    def __init__(
+        self, config: AgentConfig, service: AgentService, trust: Trust | None = None
+    ) -> None:
+        """Bind nothing yet; ConfigError if the TLS files cannot be used.
+
+        `trust` is of `config.tls`, and shared by all parts of an agent.
+        """
+        # The host itself may ask: who has its key is root here already.
+        peers = frozenset((*config.rpc.peers, config.host)) if config.tls else None
+        trust = trust or (Trust(config.tls) if config.tls else None)
+        super().__init__(RpcApp(service, peers=peers), config.rpc.address, trust)

@@ -79,6 +79,11 @@ KERNEL = Capability(
         and importlib.util.find_spec("bcc") is not None
     ),
 )
+PROMETHEUS = Capability(
+    "prometheus",
+    "make setup-prometheus",
+    lambda: all(map(shutil.which, ("promtool", "prometheus", "prometheus-alertmanager"))),
+)
 PACKAGES = Capability(
     "packages",
     "make test-packages",

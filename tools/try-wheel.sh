@@ -39,6 +39,7 @@ venv/bin/netagent --version
 venv/bin/netagent --help >/dev/null
 venv/bin/netagent check-config agent.toml >/dev/null
 venv/bin/netagent-analyzer --help >/dev/null
+venv/bin/netagent-analyzer alerts | cmp - venv/lib/python3*/site-packages/analyzer/alerts/netagent.rules.yml
 # The kernel programs came along: their texts are put together when a trace is asked for.
 venv/bin/python -c 'from bpf.kernel import loader; from bpf.trace import programs; loader.source(programs.PROGRAMS.values())'
 refused 2 "install the analyzer's extra: pip install 'netagent[analyzer]'" \

@@ -4,10 +4,12 @@
 import asyncio
 import contextlib
 import traceback
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from analyzer.diagnosis.engine import IncidentChanged, Remark
 from analyzer.diagnosis.together import together
+from analyzer.history.figures import Told
 from analyzer.judge import messages
 from analyzer.judge.history import Historian
 from analyzer.judge.kept import BASELINES, ROUTES, Keeper
@@ -174,7 +176,13 @@ class Bench:
                 return self.fed.diagnosis.topology()
             case "history":
                 return self.history.counts()
+            case "figures":
+                return self._figures()
         raise RemoteProtocolError(f"nothing is known by the name {what!r}")
+
+    def _figures(self) -> Told:
+        findings = Counter(each.kind.value for each in self.fed.diagnosis.findings())
+        return self.history.figures.told(findings=findings, history=self.history.counts())
 
     def _answer(self, query: int, look: Callable[[], object]) -> None:
         try:

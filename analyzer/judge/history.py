@@ -13,6 +13,7 @@ import structlog
 
 from analyzer.config import History
 from analyzer.history.blocks import block_of
+from analyzer.history.figures import Figures
 from analyzer.history.ledger import Ledger, Sealed
 from analyzer.intake.table import WindowTable
 from analyzer.localize.topology import LearnedTopology
@@ -34,6 +35,7 @@ class Historian:
     def __init__(self, database: str, keep: History, clock: Callable[[], int]) -> None:
         self._keep, self._clock = keep, clock
         self.tiers = Tiers(database, keep)
+        self.figures = Figures(clock())
         self._ledger = Ledger()
         self._waiting: deque[Sealed] = deque()
         self._news = asyncio.Event()
@@ -55,7 +57,7 @@ class Historian:
 
     def wants(self, start_ns: int) -> bool:
         """Return whether a window that began then can still be added."""
-        return self._keep.enabled and self._ledger.wants(start_ns)
+        return not self._keep.enabled or self._ledger.wants(start_ns)
 
     def saw(
         self,
@@ -64,9 +66,10 @@ class Historian:
         topology: LearnedTopology,
     ) -> None:
         """Add a window."""
-        if not self._keep.enabled:
-            return
         try:
+            self.figures.saw(table, endpoints, topology)
+            if not self._keep.enabled:
+                return
             self._take(self._ledger.saw(table, endpoints, topology))
         except Exception:  # a bug, but the window is worth judging
             log.exception("history_failed", start_ns=table.rows.window.start_ns)

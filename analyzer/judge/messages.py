@@ -52,8 +52,8 @@ class Walk(Struct, frozen=True, kw_only=True, tag="walk"):
 class Look(Struct, frozen=True, kw_only=True, tag="look"):
     """Say what is known.
 
-    `what` is `findings`, `topology`, `history` (what became of minutes) or `recording` (write one
-    to a file).
+    `what` is `findings`, `topology`, `history` (what became of minutes), `figures` (what windows
+    add up to) or `recording` (write one to a file).
     """
 
     query: int

@@ -12,7 +12,7 @@ a view updates the active groups, (task, rail) -> endpoints that may be probed, 
 watchers, and returns the tasks of which it changes a group.
 """
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -339,6 +339,10 @@ class Registry:
             hosts = frozenset(record.endpoint.host for record in views if record.live)
             self._in_use = self.revision, hosts
         return self._in_use[1]
+
+    def states(self) -> Counter[EndpointState]:
+        """Return how many endpoints are in each state, those that vanished left out."""
+        return Counter(view.endpoint.state for view in self._views.values() if view.live)
 
     def live(self) -> int:
         """Return how many endpoints are registered."""

@@ -20,6 +20,7 @@ from analyzer.intake.controller import check_controller
 from analyzer.intake.inventory import parts_of
 from analyzer.intake.reports import Reports
 from analyzer.intake.take import keep
+from analyzer.intake.totals import Totals
 from analyzer.intake.traffic import TrafficBook
 from analyzer.intake.unprobed import check_unprobed
 from analyzer.intent.model import Intent
@@ -164,6 +165,7 @@ class Analyzer:
     following: dict[str, object] = field(default_factory=dict)
     """Host -> the question after its ping list that is answered, of several the latest."""
     reports: Reports = field(default_factory=Reports)
+    totals: Totals = field(default_factory=Totals)
     uniformity: Uniformity = field(default_factory=Uniformity)
     unprobed: Newest[Unprobed] = field(default_factory=Newest)
     """What hosts said last of their ports that are no endpoint."""
@@ -447,6 +449,8 @@ class Analyzer:
             log.exception("ingest_failed", host=summary.host, start_ns=summary.start_ns)
             return False
         self.reports.take(summary.host, kept.report, wall_ns)
+        if self._remembered:  # what was stored before the start was counted then
+            self.totals.add(kept.report)
         self._compare(summary, wall_ns)
         self._drive(summary, wall_ns)
         self._leave_out(summary, wall_ns)

@@ -2,6 +2,7 @@
 """Steps the judge, and puts its questions to agents."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -52,6 +53,14 @@ LATE_NS = 1_000_000_000
 """Nanoseconds that a step takes from which what it says is marked as late. Chosen: a fifth of a
 window."""
 
+KINDS: dict[type[Request], str] = {
+    StatusRequest: "status", CheckRequest: "check", PathRequest: "path", TraceRequest: "trace",
+    ValidateRequest: "validate", MeaningRequest: "meaning",
+}  # fmt: skip
+"""What questions are called."""
+ANSWERED = "answered"
+"""What came of a question; else a `Why`."""
+
 log = structlog.get_logger()
 
 
@@ -99,6 +108,8 @@ class Asker:
         """Returns when the oldest summary came that is still being stored; None without one."""
         self.meaning: Meanings = _no_controller
         """Says what a controller wants where walks end."""
+        self.asked = Counter[tuple[str, str]]()
+        """Questions put to agents since the start, by kind and what came of them."""
         self._wake = asyncio.Event()
         self._ticking = False
         self._asking: set[asyncio.Task[None]] = set()
@@ -196,6 +207,12 @@ class Asker:
         return await self._put(ask.host, ask.request, limit_s)
 
     async def _put(self, host: str, request: Request, deadline_s: float) -> Reply:
+        reply = await self._reply(host, request, deadline_s)
+        outcome = reply.why.value if isinstance(reply, Failed) else ANSWERED
+        self.asked[KINDS[type(request)], outcome] += 1
+        return reply
+
+    async def _reply(self, host: str, request: Request, deadline_s: float) -> Reply:
         try:
             return await self._call(host, request, deadline_s)
         except Unreachable as error:

@@ -42,7 +42,7 @@ from analyzer.server.identity import (
     require_reader,
     sight,
 )
-from analyzer.server.metrics import render
+from analyzer.server.metrics.scrape import Scrapes
 from analyzer.server.pages import LIMIT, After, Limit, page
 from analyzer.server.problems import HANDLERS, Problem
 from analyzer.server.sight import Sight
@@ -480,11 +480,11 @@ async def capacity(request: Call) -> Response[bytes]:
 
 @get("/metrics", tags=["analyzer"], media_type="text/plain")
 async def metrics(request: Call) -> Response[bytes]:
-    """Return counters and gauges in Prometheus' text form."""
-    analyzer = analyzer_of(request)
-    require_reader(request, analyzer.config)
-    text = render(analyzer).encode()
-    return Response(text, media_type="text/plain; version=0.0.4")
+    """Return metrics as text or, where that is asked for, as OpenMetrics."""
+    require_reader(request, analyzer_of(request).config)
+    scrapes: Scrapes = request.app.state["scrapes"]
+    text, form = await scrapes.answer(request.headers.get("accept", ""))
+    return Response(text, media_type=form)
 
 
 def application(analyzer: Analyzer) -> Deliveries:
@@ -507,7 +507,7 @@ def application(analyzer: Analyzer) -> Deliveries:
             *(incidents, events, show, recording),
             *(topology, findings, status, capacity, metrics),
         ],
-        state=State({"analyzer": analyzer}),
+        state=State({"analyzer": analyzer, "scrapes": Scrapes(analyzer)}),
         exception_handlers=HANDLERS,
         request_max_body_size=MAX_BODY_BYTES,
         openapi_config=config(),

@@ -17,6 +17,7 @@ from netagent.agent.renewal import Renewal
 from netagent.agent.windows import Windows
 from netagent.concurrency import TaskGroup
 from netagent.config import AgentConfig
+from netagent.host.figures import Reads
 
 log = structlog.get_logger()
 
@@ -41,6 +42,16 @@ class Agent:
             config, instance, self._adapters, self._membership, self._windows, self._acting
         )
         """What others may ask of it."""
+
+    def read(self) -> Reads:
+        """Return what metrics are made of."""
+        windows, adapters = self._windows, self._adapters
+        return Reads(
+            self.answers.status,
+            totals=lambda: windows.totals,
+            devices=lambda: adapters.rdma.devices() if adapters.rdma is not None else (),
+            certificate_ends_s=lambda: adapters.trust.expires_s if adapters.trust else None,
+        )
 
     def _on_rdma(self) -> None:
         self._membership.on_rdma()

@@ -26,6 +26,12 @@ from netagent.wire.inventory import Inventory
 from netagent.wire.messages import Health
 from netagent.wire.unprobed import Unprobed
 
+SUMMED = (
+    "sent", "answered", "unanswered", "delayed", "capped", "pending", "send_errors", "bad_frames",
+    "cpu_ms",
+)  # fmt: skip
+"""Fields of `Health` that count one window."""
+
 log = structlog.get_logger()
 
 
@@ -52,6 +58,8 @@ class Windows:
         """Probes of the newest window that endpoints did not answer for the cap on replies."""
         self.health = Health()
         """Health of the window that was closed last."""
+        self.totals = Counter[str]()
+        """Sums of `SUMMED` over all windows."""
         self.last_ns = 0
         """When the window that was closed last began (wall clock)."""
 
@@ -84,6 +92,7 @@ class Windows:
             log.warning("windows_begin_anew", start_ns=window.start_ns, before_ns=self.last_ns)
         self.last_ns = window.start_ns
         self.health = self._take_health(until_ns=now_ns() - (wall_ns() - window.end_ns))
+        self.totals.update({name: getattr(self.health, name) for name in SUMMED})
         adapters = self._adapters
         summary = adapters.tally.close(
             window,

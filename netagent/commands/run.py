@@ -12,7 +12,7 @@ from netagent.config import AgentConfig, load
 from netagent.handshakes import bound_handshakes
 from netagent.model.errors import CapabilityMissing
 from netagent.notify import Notifier
-from netagent.server import RpcServer
+from netagent.server import HttpServer, RpcServer
 
 EPILOG = """\
 example:
@@ -45,12 +45,16 @@ async def _serve(config: AgentConfig) -> int:
     vswitch = VswitchWorker(config)
     agent = Agent(config, vswitch)
     server = RpcServer(config, agent.answers, agent.renewal.trust)
-    agent.renewal.on_look = server.end_revoked
-    try:
-        await server.start()
-    except OSError as taken:
-        remedy = f"free it, or change rpc.listen ({os.strerror(taken.errno or 0)})"
-        raise CapabilityMissing(f"the RPC's address {config.rpc.listen}", remedy) from taken
+    figures = _metrics(config, agent)
+
+    def end_revoked() -> None:
+        for each in (server, *figures):
+            each.end_revoked()
+
+    agent.renewal.on_look = end_revoked
+    await _start(server, "rpc", config.rpc.listen)
+    for each in figures:
+        await _start(each, "metrics", config.metrics.listen)
     notifier = Notifier()
     lives = asyncio.create_task(notifier.live())
     work = asyncio.create_task(agent.run())
@@ -64,8 +68,27 @@ async def _serve(config: AgentConfig) -> int:
         lives.cancel()
         work.cancel()
         await asyncio.wait({work})
-        await server.stop()
+        for each in (server, *figures):
+            await each.stop()
         await vswitch.close()
     if not work.cancelled() and (error := work.exception()) is not None:
         raise error
     return 0
+
+
+def _metrics(config: AgentConfig, agent: Agent) -> list[HttpServer]:
+    """Return the server of metrics, where there shall be one."""
+    if not config.metrics.listen:
+        return []
+    # A megabyte, for those who ask for it (docs/metrics.md).
+    from netagent.metrics import metrics_server  # noqa: PLC0415
+
+    return [metrics_server(config, agent.read(), agent.renewal.trust)]
+
+
+async def _start(server: HttpServer, section: str, listen: str) -> None:
+    try:
+        await server.start()
+    except OSError as taken:
+        remedy = f"free it, or change {section}.listen ({os.strerror(taken.errno or 0)})"
+        raise CapabilityMissing(f"the address {listen} of {section}", remedy) from taken

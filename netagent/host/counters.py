@@ -99,7 +99,13 @@ TRAFFIC = frozenset({
 """As the driver counts: ``port_*_data`` are in units of 4 bytes (IBTA)."""
 
 _IMPORTANCE = (FLAPS, PHYSICAL_ERRORS, RETRANSMITS, NOT_READY, OTHER_ERRORS, CONGESTION, TRAFFIC)
-_RANK = {name: rank for rank, names in enumerate(_IMPORTANCE) for name in names}
+_RANK = {name: place for place, names in enumerate(_IMPORTANCE) for name in names}
+
+
+def rank(name: str) -> int | None:
+    """Return how important a counter is, 0 the most; None where it is not known."""
+    return _RANK.get(name)
+
 
 MAX_ROWS = 512
 """Counters of one window that are reported; the least important ones beyond it are left out, and

@@ -22,6 +22,7 @@ from tests.bench import (
     rdma,
     receiving,
     scale,
+    scrape,
     skeleton,
     tiers,
 )
@@ -34,6 +35,7 @@ BENCHES: dict[str, Callable[[], Iterable[dict[str, object]]]] = {
     "judging": judging.run,
     "receiving": receiving.run,
     "scale": scale.run,
+    "scrape": scrape.run,
     "backup": backing_up.run,
     "history": history.run,
     "tiers": tiers.run,

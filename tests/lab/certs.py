@@ -12,6 +12,8 @@ from tests.lab.commands import in_parallel, run
 from tests.lab.shape import ANALYZER_ADDRESS, Shape, host_number, management_address
 
 ADMIN, ANALYZER = "admin", "analyzer"
+READER = "prometheus"
+"""Who may read everything, and change nothing."""
 AUTHORITY = "ca"
 _VALID_S = 30 * 86_400.0
 _BEGAN_S = 6 * 3600.0
@@ -56,10 +58,10 @@ class Certificates:
         return self._directory / f"{name}.key"
 
     def make(self, shape: Shape) -> None:
-        """Make the authority and one certificate per host, for the analyzer and the admin."""
+        """Make the authority, and certificates of hosts, analyzer, admin and Prometheus."""
         self._directory.mkdir(parents=True, exist_ok=True)
         self._make(AUTHORITY, "netagent lab", valid_s=_VALID_S)
-        in_parallel(self.sign, (ADMIN, ANALYZER, *shape.host_names))
+        in_parallel(self.sign, (ADMIN, READER, ANALYZER, *shape.host_names))
 
     def sign(self, name: str, *, valid_s: float = _VALID_S) -> None:
         """Give a party a new key and certificate, which ends in `valid_s`."""
@@ -93,7 +95,7 @@ def _instant(unix_s: float) -> str:
 
 
 def _alternative_names(name: str) -> str:
-    if name == ADMIN:
+    if name in {ADMIN, READER}:
         return f"DNS:{name}"
     address = ANALYZER_ADDRESS if name == ANALYZER else management_address(host_number(name))
     return f"DNS:{name}, IP:{address}"

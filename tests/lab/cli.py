@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab import (
+    alerting,
     away,
     chaos,
     demo,
@@ -253,6 +254,12 @@ def _webhooks(lab: Lab, options: argparse.Namespace) -> Answer:
     return _sums(seen.lines(), "see what failed", good=seen.good)
 
 
+def _alerts(lab: Lab, options: argparse.Namespace) -> Answer:
+    faults = options.faults or alerting.FAULTS
+    seen = alerting.run(lab, _progress, faults=faults, healthy_s=60 * options.minutes)
+    return _sums(seen.lines(), "see which alert did not come or go", good=seen.good)
+
+
 def _demo_skeleton(lab: Lab, options: argparse.Namespace) -> Answer:
     report = learning.run(lab, _progress, rounds=options.rounds)
     return _sums(report.lines(), "not everything was right: see above", good=report.good)
@@ -370,6 +377,9 @@ def _show_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:
         _webhooks,
     )  # fmt: skip
     deaf.add_argument("--minutes", type=float, default=10, help="(default: %(default)s)")
+    alarmed = add("alerts", "Prometheus alerts of faults, and of nothing else", "alerts", _alerts)
+    alarmed.add_argument("faults", nargs="*", metavar="FAULT", help="(default: one of each layer)")
+    alarmed.add_argument("--minutes", type=float, default=1, help="of health (default: 1)")
     chaotic = add(
         "chaos", "kill -9 parts of a fresh lab, again and again", "chaos --kills 5", _chaos
     )

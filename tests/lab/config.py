@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.lab.certs import ANALYZER, Certificates
+from tests.lab.certs import ANALYZER, READER, Certificates
 from tests.lab.shape import (
     AGENT_PORT,
     ANALYZER_ADDRESS,
@@ -94,6 +94,7 @@ def analyzer_toml(directory: Path, certificates: Certificates, *, on_ovn: bool =
 listen = "{ANALYZER_ADDRESS}:{ANALYZER_PORT}"
 database = "{directory / "analyzer" / "netagent.duckdb"}"
 topology = "{directory / "topology.toml"}"
+readers = ["{READER}"]
 
 {_tls(certificates, ANALYZER)}{read}"""
 

@@ -55,15 +55,13 @@ class Services:
     def start_analyzer(self) -> None:
         """Start the analyzer and wait until it answers."""
         settings = str(self._directory / "analyzer.toml")
-        self._processes.start(
-            ANALYZER, _program("netagent-analyzer"), "serve", "--config", settings
-        )
+        self._processes.start(ANALYZER, program("netagent-analyzer"), "serve", "--config", settings)
         self._wait_ready(ANALYZER, config.ANALYZER_URL)
 
     def start_agent(self, host: int) -> None:
         """Start the agent of a host and wait until it answers."""
         name = f"h{host}/agent"
-        command = (_program("netagent"), "run", "--config", str(self._agent_config(host)))
+        command = (program("netagent"), "run", "--config", str(self._agent_config(host)))
         self._processes.start(name, *command, namespace=namespace(f"h{host}"))
         self._wait_ready(name, config.agent_url(host))
 
@@ -140,6 +138,6 @@ def _end(log: Path) -> str:
     return log.read_text().strip()[-2000:] if log.exists() else "it wrote nothing"
 
 
-def _program(name: str) -> str:
+def program(name: str) -> str:
     """Return a program of the same virtual environment."""
     return str(Path(sys.executable).parent / name)

@@ -112,6 +112,8 @@ def test_a_file_that_cannot_be_read_is_a_config_error(tmp_path, make):
         (SMALL + '[rpc]\nadvertise = "fd00::11:8421"\n', 4, "an IPv6 address needs brackets"),
         (SMALL + '[rpc]\nlisten = "[fd00::11:8421"\n', 4, "an IPv6 address needs brackets"),
         (SMALL + '[rpc]\nlisten = "0.0.0.0:1"\n', None, "rpc.listen is not on loopback"),
+        (SMALL + '[metrics]\nlisten = "198.18.0.10"\n', 4, "no ADDRESS:PORT"),
+        (SMALL + '[metrics]\nlisten = "0.0.0.0:9421"\n', None, "metrics.listen is not on loopback"),
         (SMALL.replace("http:", "https:"), None, "(`netagent enroll` writes it)"),
         (SMALL + '[endpoints]\nfolder = "endpoints"\n', 4, "'endpoints' is no absolute path"),
         (

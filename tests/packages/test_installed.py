@@ -195,6 +195,9 @@ def test_they_install_without_a_network_and_wait_for_a_configuration():
         assert told(unit, "ConditionResult") == "no"
         assert "usage" in run(unit, "--help")
     assert run("netagent", "doctor", ok=(1, 2)) is not None
+    shipped = Path("/usr/share/netagent-analyzer")
+    for verb, file in (("alerts", "netagent.rules.yml"), ("dashboard", "netagent.dashboard.json")):
+        assert run("netagent-analyzer", verb) == (shipped / file).read_text()
 
 
 @pytest.mark.parametrize("unit", sorted(SECURITY))

@@ -326,6 +326,10 @@ class RdmaHost:
         failed = {key: why for key in ids if (why := self._why_not(key))}
         return RdmaState(self.chosen, self.addresses, failed, self._findings)
 
+    def devices(self) -> tuple[RdmaDevice, ...]:
+        """Return the host's devices, as read last."""
+        return self._rnics.devices if self._rnics else ()
+
     def close_window(self, window: Window) -> CounterRows:
         """Return what the devices' counters grew by."""
         return self._tally.close(window)

@@ -9,6 +9,7 @@ import pytest
 from msgspec import to_builtins
 
 from analyzer.config import Recording
+from analyzer.history.figures import Told
 from analyzer.judge import messages
 from analyzer.judge.bench import MAX_WALKS, Bench
 from analyzer.questions import Failed, Why
@@ -108,14 +109,15 @@ def test_without_recordings_it_says_what_to_set(tmp_path):
 
 def test_it_says_what_is_known_and_refuses_what_is_not(tmp_path):
     async def work(bench, said):
-        for number, what in enumerate(("findings", "topology", "weather")):
+        for number, what in enumerate(("findings", "topology", "figures", "weather")):
             bench.take(messages.Look(query=number, what=what))
-        return said[-3:]
+        return said[-4:]
 
-    findings, topology, weather = on(tmp_path, work)
+    findings, topology, figures, weather = on(tmp_path, work)
     assert decode(findings.body, list[Finding]) == []
     assert decode(topology.body, dict[str, object])["links"]
-    assert (weather.query, weather.bug) == (2, False)
+    assert decode(figures.body, Told).history["minutes_lost"] == 0
+    assert (weather.query, weather.bug) == (3, False)
 
 
 def test_a_walk_asks_both_hosts_and_is_told_in_the_end(tmp_path):

@@ -68,9 +68,24 @@ def test_where_it_is_switched_off_nothing_is_written(tmp_path):
     async def inside():
         async with running(tmp_path, enabled=False) as seen:
             seen.windows(0, 30)
+            figures = seen.historian.figures.told(findings={}, history={})
         assert not seen.folder.exists()
+        assert figures.windows == 0  # they ended before it began
+        assert seen.historian.wants(0)
 
     asyncio.run(inside())
+
+
+def test_what_windows_add_up_to_is_counted_whether_or_not_it_is_written(tmp_path):
+    clock_ns = START_NS
+    for enabled in (True, False):
+        historian = Historian(str(tmp_path / "db"), History(enabled=enabled), lambda: clock_ns)
+        _, table = table_of(ROWS, START_NS, FlowNumbers())
+        historian.saw(table, ENDPOINTS, LearnedTopology())
+        told = historian.figures.told(findings={"rnic-down": 1}, history=historian.counts())
+        assert (told.windows, told.groups[0].sent, told.groups[0].lost) == (1, 15, 1)
+        assert told.findings == {"rnic-down": 1}
+        assert told.history["minutes_lost"] == 0
 
 
 def test_a_minute_that_the_disk_refuses_is_lost_and_counted_and_the_next_one_written(tmp_path):

@@ -55,6 +55,15 @@ def test_a_registration_makes_agent_endpoints_and_learned_task_known():
     assert registry.agents() == [agent]
 
 
+def test_endpoints_are_counted_by_state_and_those_that_vanished_are_not():
+    registry = Registry()
+    gone = endpoint("h0", "a1", state=CRASHED)
+    registry.apply(registration("h0", endpoint("h0", "a0"), gone), 1)
+    registry.apply(registration("h1", endpoint("h1", "b0")), 1)
+    registry.apply(registration("h1", generation=2), 2)
+    assert registry.states() == {EndpointState.UP: 1, CRASHED: 1}
+
+
 def test_unknown_names_are_none_or_empty():
     registry = Registry()
     assert registry.agent("h9") is None

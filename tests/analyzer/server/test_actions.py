@@ -97,8 +97,8 @@ def test_an_incident_that_is_told_is_acted_upon_and_once_over_restarts(tmp_path,
         [(host, request)] = agents.asked
         assert (host, request.bridge, request.dry_run) == ("h1", "br-int", False)
         metrics = (await lab.http.get("/metrics")).text
-        assert 'netagent_actions_total{verb="recompute",step="done"} 1' in metrics
-        assert "netagent_actions_breaker_open 0" in metrics
+        assert 'netagent_actions_total{step="done",verb="recompute"} 1.0' in metrics
+        assert "netagent_actions_breaker_open 0.0" in metrics
 
     async def after(lab):
         agents = await driven(lab)
@@ -145,7 +145,7 @@ def test_the_breaker_is_shown_and_closed_by_a_person(tmp_path):
         lab.analyzer.acting.broker.opened = "recompute on h1 failed: timeout"
         lab.peer = "anna"
         assert (await trail(lab))["breaker"] == "recompute on h1 failed: timeout"
-        assert "netagent_actions_breaker_open 1" in (await lab.http.get("/metrics")).text
+        assert "netagent_actions_breaker_open 1.0" in (await lab.http.get("/metrics")).text
         was = (await post(lab, "close", why="restarted it"))["was"]
         assert was == "recompute on h1 failed: timeout"
         told = await trail(lab)

@@ -3,12 +3,13 @@
 
 import asyncio
 import time
+from typing import get_args
 
 import pytest
 from structlog.testing import capture_logs
 
 from analyzer.diagnosis.engine import IncidentChanged, Remark
-from analyzer.questions import Ask, Failed, Question, StatusRequest, Why
+from analyzer.questions import Ask, Failed, Question, Request, StatusRequest, Why
 from analyzer.replay.records import PutLate
 from analyzer.server import asker as room
 from analyzer.server.asker import BEAT_S, LEAST_S, STOOD_S, VALIDATE_S, WALK_S, Asker
@@ -315,3 +316,18 @@ def test_a_loop_that_stood_still_is_told_before_the_next_step(stands_s, told):
     calls, count = asyncio.run(inside())
     assert calls[: told + 1] == ["stood still"] * told + ["step"]
     assert count == told
+
+
+def test_what_became_of_questions_is_counted_by_kind():
+    hosts = ["h0", "h1", "refuses", "times-out", "is-nowhere", "just-did", "cannot", "is-odd"]
+
+    async def inside():
+        asker = Asker(StandIn(Diagnosis()), Agents(), lambda: 0, lambda _: None)
+        await asker.put([*(Ask(host, CHECK) for host in hosts), Ask("breaks", CHECK)])
+        return asker.asked
+
+    with capture_logs():
+        asked = asyncio.run(inside())
+    every = {("check", why.value): 1 for why in Why}
+    assert asked == every | {("check", room.ANSWERED): 2, ("check", "odd"): 2}
+    assert len(room.KINDS) == len(set(room.KINDS.values())) == len(get_args(Request))

@@ -100,7 +100,7 @@ def test_a_stolen_key_takes_no_container_and_has_nobody_else_asked(authority, tm
         assert told["conflicts"][0]["loser"] == "h2"
         (target,) = clients["h0"].get("/v1/hosts/h0/pinglist").json()["targets"]
         assert target["address"] == victim.address
-        assert "netagent_claims_refused 1" in clients["admin"].get("/metrics").text
+        assert "netagent_claims_refused_total 1.0" in clients["admin"].get("/metrics").text
         assert analyzer.database.stat().st_mode & 0o777 == 0o600
         assert analyzer.database.parent.stat().st_mode & 0o777 == 0o700
 
@@ -127,7 +127,7 @@ async def poll_while(client, admin, stop):
         asyncio.create_task(admin.get(f"/v1/incidents/events?after={2**62}&wait_s=50")),
     ]
     metrics = ""
-    while "netagent_long_polls 2" not in metrics:
+    while "netagent_long_polls 2.0" not in metrics:
         metrics = (await admin.get("/metrics")).text
     stopped = asyncio.create_task(asyncio.to_thread(stop))
     return [(await poll).status_code for poll in polls], await stopped
@@ -199,7 +199,7 @@ def test_the_judge_may_be_killed_at_any_time_and_dies_with_the_analyzer(tmp_path
         last = status()
         assert (last["judge"]["starts"], last["summaries_kept"]) == (4, 3)
         assert last["counters"]["bad_summaries"] == last["incidents_active"] == 0
-        assert "netagent_judge_starts_total 4" in client.get("/metrics").text
+        assert "netagent_judge_starts_total 4.0" in client.get("/metrics").text
         with io.BytesIO(client.get("/v1/recording").content) as file:
             made = list(read(file))
         newest = max(n for n, each in enumerate(made) if isinstance(each, records.Header))

@@ -53,7 +53,7 @@ def test_one_that_makes_no_sense_costs_nobody_a_window(tmp_path):
         assert [each["host"] for each in logs if each["event"] == "controller_unusable"] == ["h1"]
         assert generations(lab) == {"h1": 7}
         metrics = (await lab.http.get("/metrics")).text
-        assert "netagent_bad_controllers_total 1" in metrics
+        assert "netagent_bad_controllers_total 1.0" in metrics
 
     on(tmp_path, work)
 

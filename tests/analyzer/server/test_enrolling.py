@@ -176,7 +176,7 @@ def test_what_is_revoked_is_out_within_a_minute_and_its_open_connections_are_end
         assert len(revoked_in(listed, str(state / "ca" / "ca.pem")).serials) == 1
     metrics = asked_metrics(served, state)
     assert metrics["netagent_certificates_revoked"] == 1
-    assert metrics["netagent_certificate_ends_seconds"] > time.time() + 80 * 86_400
+    assert metrics["netagent_certificate_end_timestamp_seconds"] > time.time() + 80 * 86_400
     assert metrics["netagent_certificates_not_taken"] == 0
     assert metrics["netagent_invitations_open"] == 0
     states = {each.name: each.state for each in Authority(state / "ca").issued()}

@@ -15,8 +15,9 @@ from analyzer.controllers import kubernetes as door
 from analyzer.controllers.kubernetes import ApiError
 from analyzer.intent import kubernetes as pods_of
 from analyzer.intent import told
-from analyzer.server import kubernetes, metrics
+from analyzer.server import kubernetes
 from analyzer.server.analyzer import Analyzer
+from analyzer.server.metrics import scrape
 from netagent.model.path import Component, Kind, Layer
 from netagent.model.task import Task
 from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
@@ -161,7 +162,7 @@ def test_a_job_is_declared_and_withdrawn_with_its_pods(tmp_path, monkeypatch):
         at = ("n0", "n0")
         await until(lambda: analyzer.registry.task("ml.bert").hosts == at, within_s=WITHIN_S)
         assert [t.id for t in await analyzer.store.tasks()] == ["ml.bert"]
-        assert "netagent_kubernetes_tasks 1\n" in metrics.render(analyzer)
+        assert "netagent_kubernetes_tasks 1.0\n" in scrape.render(analyzer)
         server.happens("DELETED", pod("b-1", "bert"))
         await until(lambda: declared(analyzer) == {}, within_s=WITHIN_S)
 
@@ -186,7 +187,7 @@ def test_what_was_declared_by_hand_stays_and_the_clash_is_told_until_it_is_over(
             "Kubernetes' task ml.gpt is not taken: task other declares some containers of ml.gpt",
         ]
         assert analyzer.registry.task("ml.bert") == by_hand
-        assert "netagent_kubernetes_tasks_refused 2\n" in metrics.render(analyzer)
+        assert "netagent_kubernetes_tasks_refused 2.0\n" in scrape.render(analyzer)
         await analyzer.service.delete_task("other", 2)
         await until(lambda: "ml.gpt" in declared(analyzer), within_s=WITHIN_S)
         server.happens("DELETED", pod("b-1", "bert"))
@@ -211,7 +212,7 @@ def test_while_it_is_away_what_was_declared_stays_also_over_a_restart(tmp_path, 
         assert declared(analyzer) == BERT
         (warning,) = analyzer.warnings()
         assert warning == "Kubernetes cannot be read for 0 min, its tasks are old: 410: gone"
-        assert "netagent_kubernetes_away 1\n" in metrics.render(analyzer)
+        assert "netagent_kubernetes_away 1.0\n" in scrape.render(analyzer)
         server.pods, server.down = [*server.pods, pod("b-2", "bert")], None
         await until(lambda: stored(logs) == 3, within_s=WITHIN_S)
         await until(lambda: not analyzer.warnings(), within_s=WITHIN_S)
@@ -244,7 +245,7 @@ def test_without_its_configuration_the_next_start_withdraws_what_came_from_there
     async def without(analyzer):
         assert [task.id for task in analyzer.registry.tasks()] == ["mine"]
         assert [task.id for task in await analyzer.store.tasks()] == ["mine"]
-        assert "kubernetes" not in metrics.render(analyzer)
+        assert "kubernetes" not in scrape.render(analyzer)
 
     with capture_logs() as logs:
         on(server, monkeypatch, tmp_path, work)
@@ -320,6 +321,6 @@ def test_what_is_never_taken_holds_nothing_up(tmp_path, monkeypatch):
         analyzer.journal.note(incident("i2", host="n1"))
         await until(lambda: (of.written, of.refused) == (2, 2), within_s=WITHIN_S)
         assert (len(server.patches), server.events) == (2, [])
-        assert "netagent_kubernetes_writes_refused_total 2\n" in metrics.render(analyzer)
+        assert "netagent_kubernetes_writes_refused_total 2.0\n" in scrape.render(analyzer)
 
     on(server, monkeypatch, tmp_path, work, tell=True)

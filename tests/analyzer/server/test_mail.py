@@ -432,7 +432,7 @@ def test_events_reach_a_receiver_over_kills_of_the_real_analyzer(tmp_path):
     with receiver, Process(tmp_path, more=more) as analyzer, analyzer.client() as client:
         wait_until(lambda: waiting(client) == 0, within_s=30)
         assert (
-            'netagent_webhook_events_sent_total{webhook="pager"} 2' in client.get("/metrics").text
+            'netagent_webhook_events_sent_total{webhook="pager"} 2.0' in client.get("/metrics").text
         )
         wait_until(lambda: len(receiver.taken) == 2)
         assert analyzer.stop()[0] == 0

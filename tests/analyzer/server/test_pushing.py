@@ -57,10 +57,12 @@ def test_a_lost_change_is_refused_and_asks_for_the_whole(tmp_path):
         assert (status["version"], status["whole"], status["refused"]) == ("1042", 1, 1)
         assert list(status["away"]) == ["intent"]
         text = (await lab.http.get("/metrics")).text
-        assert 'netagent_intent_pushed_total{controller="acme",what="refused"} 1' in text
-        assert 'netagent_intent_away{controller="acme"} 1' in text
+        assert 'netagent_intent_pushed_total{controller="acme",what="refused"} 1.0' in text
+        assert 'netagent_intent_away{controller="acme"} 1.0' in text
         await lab.http.put(PATH, json=WHOLE_EXAMPLE)
-        assert 'netagent_intent_away{controller="acme"} 0' in (await lab.http.get("/metrics")).text
+        assert (
+            'netagent_intent_away{controller="acme"} 0.0' in (await lab.http.get("/metrics")).text
+        )
 
     on(tmp_path, work, controllers=ACME)
 

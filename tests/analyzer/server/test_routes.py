@@ -418,7 +418,7 @@ def test_a_summary_that_the_disk_refuses_is_counted_and_the_diagnosis_hears_of_i
         await until(lambda: lab.diagnosis.refusals)
         assert lab.diagnosis.refusals == lab.analyzer.counters.refused_summaries == 1
         assert lab.analyzer.registry.agent("h0").last_window_ns == 5 * SECOND
-        assert "netagent_refused_summaries_total 1" in (await lab.http.get("/metrics")).text
+        assert "netagent_refused_summaries_total 1.0" in (await lab.http.get("/metrics")).text
         del lab.analyzer.store.put
         assert (await lab.push()).status_code == 200
         assert lab.analyzer.disk.takes
@@ -474,8 +474,8 @@ def test_what_a_restart_cannot_read_is_set_aside_counted_and_stops_nothing(tmp_p
         assert (status["agents"], status["tasks"], status["rows_set_aside"]) == (1, 1, 1)
         assert status["counters"]["replayed"] == status["counters"]["unreadable_summaries"] == 1
         metrics = (await lab.http.get("/metrics")).text.splitlines()
-        assert "netagent_rows_set_aside 1" in metrics
-        assert "netagent_unreadable_summaries_total 1" in metrics
+        assert "netagent_rows_set_aside 1.0" in metrics
+        assert "netagent_unreadable_summaries_total 1.0" in metrics
 
     on(tmp_path, before)
     with duckdb.connect(tmp_path / "netagent.duckdb") as connection:
@@ -574,7 +574,7 @@ def test_what_is_probed_and_why_is_told_of_every_task(tmp_path):
         assert (told["list"], told["reason"]) == ("basic", "0 of 1 endpoints are up")
         assert (await lab.http.get("/v1/tasks/t")).json()["list"] == "basic"
         metrics = (await lab.http.get("/metrics")).text
-        assert 'netagent_tasks{list="basic"} 1' in metrics
+        assert 'netagent_tasks{list="basic"} 1.0' in metrics
 
     on(tmp_path, work)
 
@@ -625,7 +625,7 @@ def test_endpoints_are_listed_by_task_and_host_with_those_that_vanished_on_reque
         assert ("a1/rail0", "h1", "gone") in await listed("?vanished=true")
         [conflict] = (await lab.http.get("/v1/endpoints")).json()["conflicts"]
         assert (conflict["endpoint"], conflict["winner"]) == ("b0/rail0", "h0")
-        assert "netagent_claims_refused 1" in (await lab.http.get("/metrics")).text
+        assert "netagent_claims_refused_total 1.0" in (await lab.http.get("/metrics")).text
 
     on(tmp_path, work)
 
@@ -837,13 +837,26 @@ def test_status_findings_topology_and_metrics_tell_how_things_are(tmp_path):
         assert (capacity["takes"], capacity["by"]) == (None, None)
         assert capacity["missing"].startswith("measured for 0 s")
         metrics = (await lab.http.get("/metrics")).text.splitlines()
-        assert "netagent_summaries_total 1" in metrics
-        assert 'netagent_endpoints{state="up"} 1' in metrics
-        assert any(
-            line.startswith('netagent_agent_silence_seconds{host="h0"} ') for line in metrics
-        )
+        assert "netagent_summaries_total 1.0" in metrics
+        assert 'netagent_endpoints{state="up"} 1.0' in metrics
+        assert 'netagent_agents{state="heard"} 1.0' in metrics
+        assert 'netagent_findings{kind="rnic-down"} 1.0' in metrics
 
     on(tmp_path, work)
+
+
+def test_what_hosts_report_of_themselves_is_added_up_since_the_start(tmp_path):
+    """What was stored before is told to the judge again, and was counted before."""
+    newest_ns = time.time_ns() // (5 * SECOND) * 5 * SECOND
+    starts_ns = [newest_ns - 10 * SECOND, newest_ns - 5 * SECOND]
+
+    async def work(lab):
+        await lab.register("h0", endpoint("h0", "a0"))
+        await lab.push(start_ns=starts_ns.pop(0), health=Health(capped=3))
+        return (await lab.http.get("/metrics")).text
+
+    while starts_ns:
+        assert 'netagent_probes_impaired_total{reason="capped"} 3.0' in on(tmp_path, work)
 
 
 def test_the_openapi_document_has_every_route_and_an_example_for_each_body(tmp_path):

@@ -211,7 +211,7 @@ def test_a_full_disk_costs_the_oldest_summaries_and_nothing_that_was_acknowledge
     assert [each["component"] for each in last["incidents"]] == ["agent h2"]
     assert last["incidents"][0]["stored"]
     trimmed = after["disk"]["summaries_trimmed_for_space"]
-    assert f"netagent_summaries_trimmed_for_space_total {trimmed}" in metrics
+    assert f"netagent_summaries_trimmed_for_space_total {trimmed}.0" in metrics
     oldest = [each[0] for each in seen]
     assert oldest == sorted(oldest)
     for before, later in pairwise(seen):

@@ -143,7 +143,7 @@ def test_an_inventory_that_makes_no_sense_costs_nobody_a_window(tmp_path):
         answer = (await lab.http.get(PATH)).json()
         assert (answer["hosts"], firmware_in(answer)["state"]) == (10, "different")
         metrics = (await lab.http.get("/metrics")).text
-        assert "netagent_bad_inventories_total 1" in metrics
+        assert "netagent_bad_inventories_total 1.0" in metrics
 
     on(tmp_path, work)
 

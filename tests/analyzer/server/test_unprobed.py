@@ -150,7 +150,7 @@ def test_what_makes_no_sense_costs_nobody_a_window(tmp_path):
         assert lab.analyzer.counters.bad_unprobed == 1
         assert lab.analyzer.counters.bad_summaries == 0
         assert [each["host"] for each in logs if each["event"] == "unprobed_unusable"] == ["h1"]
-        assert "netagent_bad_unprobed_total 1" in (await lab.http.get("/metrics")).text
+        assert "netagent_bad_unprobed_total 1.0" in (await lab.http.get("/metrics")).text
         assert not lab.analyzer.unprobed.said
 
     on(tmp_path, work)

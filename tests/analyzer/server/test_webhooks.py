@@ -46,11 +46,11 @@ def test_each_receiver_is_listed_and_counted(tmp_path):
     assert away["to"] == f"http://127.0.0.1:{port}"
     assert "secret-path" not in str(told) + metrics
     for line in (
-        'netagent_webhook_events_sent_total{webhook="there"} 3',
-        'netagent_webhook_events_refused_total{webhook="odd"} 3',
-        'netagent_webhook_events_dropped_total{webhook="away"} 0',
-        'netagent_webhook_events_waiting{webhook="away"} 3',
-        'netagent_webhook_oldest_seconds{webhook="there"} 0',
+        'netagent_webhook_events_sent_total{webhook="there"} 3.0',
+        'netagent_webhook_events_refused_total{webhook="odd"} 3.0',
+        'netagent_webhook_events_dropped_total{webhook="away"} 0.0',
+        'netagent_webhook_events_waiting{webhook="away"} 3.0',
+        'netagent_webhook_oldest_seconds{webhook="there"} 0.0',
         "# TYPE netagent_webhook_events_retried_total counter",
     ):
         assert line in metrics.splitlines()

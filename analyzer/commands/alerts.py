@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Print the rules of alerts for Prometheus."""
+
+import argparse
+import sys
+
+from analyzer.alerts.rules import ALERTS, RUNBOOKS, render, unknown
+
+EPILOG = """\
+examples:
+  netagent-analyzer alerts > /etc/prometheus/netagent.rules.yml
+  netagent-analyzer alerts --without NetagentPathsUnknown
+  netagent-analyzer alerts --runbooks https://wiki.example/netagent
+  netagent-analyzer alerts --list
+
+docs/metrics.md explains each; `promtool check rules` checks what you change.
+exit status: 0; 2 where no alert has that name
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "--without", action="append", default=[], metavar="NAME", help="leave an alert out; repeat"
+    )
+    parser.add_argument(
+        "--runbooks",
+        default=RUNBOOKS,
+        metavar="URL",
+        help="folder of your runbooks (default: %(default)s)",
+    )
+    parser.add_argument("--list", action="store_true", help="print names and severities only")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the file."""
+    if missing := unknown(args.without):
+        print(f"netagent-analyzer: no alert {', '.join(missing)}; see --list", file=sys.stderr)
+        return 2
+    if args.list:
+        for alert in ALERTS:
+            if alert.name not in args.without:
+                print(f"{alert.name:<30} {alert.severity or 'as the incident'}")
+        return 0
+    print(render(without=args.without, runbooks=args.runbooks), end="")
+    return 0

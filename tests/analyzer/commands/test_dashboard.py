@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+
+import json
+
+from analyzer import cli
+from analyzer.alerts.dashboard import dashboard
+
+
+def test_the_dashboard_is_printed(capsys, logging_as_it_was):
+    assert cli.main(["dashboard"]) == 0
+    assert json.loads(capsys.readouterr().out) == dashboard()
