@@ -27,6 +27,7 @@ VERBS = {
     "endpoints": "list endpoints: which container and rail is where",
     "incidents": "list incidents: what is at fault, since when",
     "show": "show one incident: verdict, evidence, alternatives",
+    "feedback": "say whether an incident's verdict was right",
     "actions": "say what was done about incidents; do what could be, undo it",
     "watch": "follow incidents as they open, are confirmed and recover",
     "diagnose": "walk from one endpoint to another now, hop by hop",

@@ -3,7 +3,7 @@
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -49,6 +49,7 @@ def report(incident: dict[str, Any], *, pairs: int) -> Iterator[str]:
     yield from _pairs("failing pairs", incident["failing"], pairs)
     yield from _pairs("healthy pairs next to it", incident["healthy"], pairs)
     yield from _items("evidence", incident["evidence"])
+    yield from _items("what people say of it", map(_word, incident.get("feedback", [])))
     yield from _items("besides, now (no evidence)", incident.get("remarks", []))
     if incident.get("actions"):
         yield ""
@@ -69,6 +70,8 @@ def _head(incident: dict[str, Any]) -> Iterator[str]:
         " " * 13,
     )
     yield from paragraph(incident["summary"], "  verdict    ", " " * 13)
+    if incident.get("runbook"):
+        yield from paragraph(incident["runbook"], "  runbook    ", " " * 13)
     if incident["tasks"]:
         yield from paragraph(", ".join(incident["tasks"]), "  tasks      ", " " * 13)
     detected_ns = incident["detected_ns"]
@@ -110,7 +113,15 @@ def _alternatives(suspects: list[dict[str, Any]]) -> Iterator[str]:
         yield from paragraph(f"{tally}  {suspect['component']}", "  ", " " * 8)
 
 
-def _items(title: str, items: list[str]) -> Iterator[str]:
+def _word(said: dict[str, Any]) -> str:
+    text = f"{'right' if said['right'] else 'wrong'}, {said['by'] or 'somebody'} said"
+    text += f" {instant(said['wall_ns'])[:19]}Z"
+    text += f"; at fault was {said['component']}" if said["component"] else ""
+    return f"{text}: {said['note']}" if said["note"] else text
+
+
+def _items(title: str, given: Iterable[str]) -> Iterator[str]:
+    items = list(given)
     if not items:
         return
     yield ""
