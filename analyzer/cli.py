@@ -36,6 +36,7 @@ VERBS = {
     "intent": "show what the SDN controller says should be, and how a host differs",
     "slurm": "declare Slurm's jobs as tasks, for Slurm's hooks",
     "history": "show what a component or a pair lost, by the minute or hour",
+    "report": "say what happened in some days: incidents, times, links, tasks",
     "export": "copy history, windows and incidents of a time to a folder, as Parquet",
     "record": "fetch a recording of what the analyzer was given lately, for `replay`",
     "replay": "run a recording again, by this netagent: the same incidents?",

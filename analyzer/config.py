@@ -283,12 +283,14 @@ class Webhook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Their bytes at most. Chosen: little beside what an analyzer takes."""
 
 
+Where = Annotated[str, msgspec.Meta(pattern=r"\A(https?://[!-~]+|/[!-~]*|)\Z", max_length=500)]
+"""A URL, an absolute path, or nothing."""
+
+
 class Runbooks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The pages for whoever has to act on an incident."""
 
-    url: Annotated[str, msgspec.Meta(pattern=r"\A(https?://[!-~]+|/[!-~]*|)\Z", max_length=500)] = (
-        ""
-    )
+    url: Where = ""
     """Where they are, without the name; empty: on this machine's disk."""
 
     @property

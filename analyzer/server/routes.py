@@ -45,7 +45,7 @@ from analyzer.server.identity import (
 from analyzer.server.metrics import render
 from analyzer.server.pages import LIMIT, After, Limit, page
 from analyzer.server.problems import HANDLERS, Problem
-from analyzer.server.review import feedback
+from analyzer.server.review import feedback, worst
 from analyzer.server.sight import Sight
 from analyzer.server.zones import Zones
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError
@@ -518,6 +518,7 @@ def application(analyzer: Analyzer) -> Deliveries:
             *actions.ROUTES,
             *webhooks.ROUTES,
             *feedback.ROUTES,
+            *worst.ROUTES,
             *intent.ROUTES,
             *(incidents, events, show, recording),
             *(topology, findings, status, capacity, metrics),
