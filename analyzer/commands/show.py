@@ -11,6 +11,7 @@ from analyzer.commands import connection
 from analyzer.commands.actions import offers
 from analyzer.commands.connection import Connection
 from analyzer.commands.text import cut, instant, paragraph
+from netagent.terminal import add_color, is_colored, painted
 
 EPILOG = """\
 examples:
@@ -18,7 +19,8 @@ examples:
   netagent-analyzer show i6b0005c6-c96d --pairs 100
   netagent-analyzer show i6b0005c6-c96d --json
 
-exit status: 0, 1 if there is no such incident
+exit status: 0; 1 if there is no such incident; 3 if the analyzer cannot be
+reached
 """
 
 
@@ -28,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pairs", metavar="N", type=int, default=8, help="pairs to print (default: %(default)s)"
     )
+    add_color(parser)
     connection.add_arguments(parser)
 
 
@@ -38,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(incident, indent=2))
         return 0
-    for line in report(incident, pairs=args.pairs):
+    for line in painted(report(incident, pairs=args.pairs), colored=is_colored(args)):
         print(line)
     return 0
 

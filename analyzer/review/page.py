@@ -47,7 +47,7 @@ def _body(told: Plain) -> Iterator[str]:
     yield "<h2>Seconds</h2>"
     names = ("count", "least", "median", "p90", "most")
     yield _table(("", *names), [
-        ("from the first loss or slowness that was seen to a name", *_of(told["named_after_s"], names)),
+        ("from what was seen first to a name", *_of(told["named_after_s"], names)),
         ("to the recovery", *_of(told["recovered_after_s"], names)),
     ])  # fmt: skip
     for title, rows, columns in (

@@ -23,6 +23,7 @@ from analyzer.commands import (
     tasks,
     watch,
 )
+from netagent.terminal import PIPE
 
 ROOT = Path(__file__).parents[2]
 
@@ -447,7 +448,7 @@ def test_watch_prints_what_is_open_then_each_event_until_interrupted(canned, cap
         (["show", "i1"], 1, "no such thing; look", "look"),
         (["ca", "revoke", "h0"], 1, "no such thing; look", "look"),
         (["incidents", "--url", "odd"], 2, "--url: 'odd' is no URL such as", ""),
-        (["check-config", "/nowhere"], 2, "", None),
+        (["check-config", "/nowhere"], 2, "", ""),
         (["replay", "/nowhere"], 2, "/nowhere: cannot be read", ""),
         (["ca", "list", "--state", "/nowhere"], 2, "no authority is here", ""),
     ],
@@ -503,7 +504,7 @@ def test_a_reader_that_goes_away_ends_a_command_quietly(canned):
         command.stdout.readline()
         command.stdout.close()
         errors = command.stderr.read()
-    assert command.returncode == cli.SIGPIPE_STATUS
+    assert command.returncode == PIPE
     assert errors == b""
 
 

@@ -18,7 +18,8 @@ def test_a_report_is_text_json_and_a_page(tmp_path):
     now_ns = time.time_ns()
     over = replace(
         incident("i1", IncidentState.RECOVERED), tasks=("train-a",),
-        detected_ns=now_ns - 90 * 10**9, localized_ns=now_ns - 88 * 10**9, updated_ns=now_ns, recovered_ns=now_ns - 30 * 10**9,
+        detected_ns=now_ns - 90 * 10**9, localized_ns=now_ns - 88 * 10**9,
+        updated_ns=now_ns, recovered_ns=now_ns - 30 * 10**9,
     )  # fmt: skip
     page = tmp_path / "report.html"
     with analyzer_with(tmp_path, over) as url:
