@@ -119,7 +119,7 @@ def parser(words: Sequence[str] = (), *, every: bool = False) -> argparse.Argume
             verb.add_argument("-v", "--verbose", action="store_true", help="log more, to stderr")
             module.add_arguments(verb)
             add_json(verb)
-            verb.set_defaults(function=module.run)
+            verb.set_defaults(function=module.run, parser_of=parser)
     return top
 
 

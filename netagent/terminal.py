@@ -137,7 +137,7 @@ class Waiting:
         self._is_shown, self._thread = False, threading.Thread(target=self._tell, daemon=True)
 
     def __enter__(self) -> "Waiting":  # noqa: PYI034 - Self is of 3.11
-        if sys.stderr.isatty():
+        if sys.stdout is not None and sys.stderr is not None and sys.stderr.isatty():
             self._stdout, self._write = sys.stdout, sys.stdout.write
             self._stdout.write = self._first  # type: ignore[method-assign] # print() looks it up
             self._thread.start()

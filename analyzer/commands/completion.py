@@ -24,7 +24,7 @@ BASH = """\
 _netagent_analyzer() {
     local IFS=$'\\n'
     local last=${COMP_WORDS[COMP_CWORD]}
-    COMPREPLY=($(compgen -W "$(netagent-analyzer completion "--last=$last" words -- \\
+    COMPREPLY=($(compgen -W "$(netagent-analyzer completion "--last=:$last" words -- \\
         "${COMP_WORDS[@]:1:COMP_CWORD-1}" 2>/dev/null)" -- "$last"))
 }
 complete -o default -F _netagent_analyzer netagent-analyzer
@@ -53,6 +53,7 @@ OPTIONS = {
 }
 """Option -> the same of what follows it."""
 
+ParserOf = Callable[[Sequence[str]], argparse.ArgumentParser]
 Ask = Callable[[str, str], Iterable[str]]
 """Function that returns the names in the list at a path."""
 
@@ -61,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("what", choices=("bash", "words"), help="a script; or what it asks for")
     parser.add_argument("words", nargs="*", help="what was typed before")
-    parser.add_argument("--last", metavar="WORD", default="", help="what is to be completed")
+    parser.add_argument("--last", metavar="WORD", default="", help="to be completed, after a colon")
     connection.add_arguments(parser)
 
 
@@ -80,29 +81,31 @@ def run(args: argparse.Namespace) -> int:
         return [str(each["id"]) for each in found]
 
     with suppress(NetAgentError):  # of a verb whose needs are not installed
-        print(*following([*args.words, args.last], ask), sep="\n")
+        print(*following([*args.words, args.last.removeprefix(":")], ask, args.parser_of), sep="\n")
     return 0
 
 
-def following(words: Sequence[str], ask: Ask) -> list[str]:
-    """Return what the last word may become; `words` are those after the program's name."""
-    from analyzer.cli import VERBS, parser  # noqa: PLC0415 - it imports this module by name
+def following(words: Sequence[str], ask: Ask, parser_of: ParserOf) -> list[str]:
+    """Return what the last word may become; `words` are those after the program's name.
 
+    `parser_of` returns the program's parser, with the arguments of the verb among some words.
+    """
     *before, last = words or [""]
     typed = [word for word in before if not word.startswith("-")]
+    verbs = _verbs(parser_of(typed[:1]))
     if not typed:
-        found: Iterable[str] = VERBS
-    elif typed[0] not in VERBS:
+        found: Iterable[str] = verbs
+    elif typed[0] not in verbs:
         found = ()
     elif last.startswith("-"):
-        found = _options(parser([typed[0]]), typed[0])
+        actions = verbs[typed[0]]._actions  # noqa: SLF001 - argparse has no other way
+        found = sorted(o for each in actions for o in each.option_strings if o.startswith("--"))
     else:
         source = OPTIONS.get(before[-1], NAMES.get(typed[0]))
         found = ask(*source) if source else ()
     return [word for word in found if word.startswith(last) and word.isprintable()]
 
 
-def _options(top: argparse.ArgumentParser, verb: str) -> list[str]:
+def _verbs(top: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     (choices,) = (a.choices for a in top._actions if isinstance(a.choices, dict))  # noqa: SLF001
-    actions = choices[verb]._actions  # noqa: SLF001 - argparse has no other way
-    return sorted(o for action in actions for o in action.option_strings if o.startswith("--"))
+    return choices

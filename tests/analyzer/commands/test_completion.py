@@ -5,7 +5,7 @@ import subprocess
 import httpx
 import pytest
 
-from analyzer.cli import VERBS
+from analyzer.cli import VERBS, parser
 from analyzer.commands.completion import following
 from tests.analyzer.commands.running import ENVIRON, analyzer_with, ran
 from tests.analyzer.server.test_routes import incident
@@ -35,11 +35,11 @@ def names(path, _):
     ],
 )
 def test_what_could_follow_is_offered(words, expected):
-    assert following(words, names) == expected
+    assert following(words, names, parser) == expected
 
 
 def test_without_a_word_all_verbs_are():
-    assert following([], names) == list(VERBS)
+    assert following([], names, parser) == list(VERBS)
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash: apt-get install bash")
