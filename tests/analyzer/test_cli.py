@@ -272,6 +272,27 @@ def test_what_stands_beside_an_incident_is_shown_as_no_evidence():
         assert "besides" not in fits(show.report(older, pairs=8))
 
 
+def test_an_incident_says_where_its_runbook_is_and_what_people_say_of_it():
+    said = {"by": "", "wall_ns": INCIDENT["detected_ns"], "right": False, "note": "x" * 90}
+    words = [said | {"component": "host h1"}, said | {"by": "ada", "right": True, "component": ""}]
+    pages = "https://wiki.example/" + "n" * 80 + "/flow-loses.md"
+    text = fits(show.report({**INCIDENT, "runbook": pages, "feedback": words}, pairs=8))
+    assert pages in "".join(text.split())
+    assert "  - wrong, somebody said 2026-11-20 06:00:00Z; at fault was host h1:" in text
+    assert "  - right, ada said 2026-11-20 06:00:00Z:" in text
+    assert "runbook" not in fits(show.report(INCIDENT, pairs=8))  # of an earlier analyzer
+
+
+def test_states_are_coloured_where_that_is_asked_for(canned, capsys):
+    canned.answers["/v1/incidents"] = (200, {"incidents": [INCIDENT]})
+    canned.answers["/v1/incidents/i1a2b-77"] = (200, INCIDENT)
+    for words in (["incidents"], ["show", "i1a2b-77"]):
+        assert cli.main(words) == 0
+        assert "\x1b" not in capsys.readouterr().out
+        assert cli.main([*words, "--color", "always"]) == 0
+        assert "\x1b[31mconfirmed\x1b[0m" in capsys.readouterr().out
+
+
 def test_capacity_fails_where_no_more_fits(canned, capsys):
     for takes, status in ((2304, 0), (256, 1), (None, 1)):
         canned.answers["/v1/capacity"] = (200, {**CAPACITY, "takes": takes})
