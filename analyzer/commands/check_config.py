@@ -50,8 +50,8 @@ def run(args: argparse.Namespace) -> int:
         return USAGE
     security = "mutual TLS" if config.tls else "plain HTTP"
     if args.json:
-        told = {"ok": True, "file": path, "listen": config.listen, "security": security}
-        print(json.dumps(told, indent=2))
+        answer = {"ok": True, "file": path, "listen": config.listen, "security": security}
+        print(json.dumps(answer, indent=2))
         return 0
     print(f"{path}: ok")
     print(f"  listens on {config.listen}, {security}")

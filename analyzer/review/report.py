@@ -108,7 +108,7 @@ def _by(
         end_ns = min(each["recovered_ns"] or until_ns, until_ns)
         for name in names(each):
             spans[name].append((max(each["detected_ns"], since_ns), end_ns))
-    rows = [
+    rows: list[Plain] = [
         {called: name, "incidents": len(mine), "seconds": round(_covered(mine) / SECOND, 3)}
         for name, mine in spans.items()
     ]
