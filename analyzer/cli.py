@@ -2,8 +2,6 @@
 """The command `netagent-analyzer`: parse, configure logging, exit code."""
 
 import argparse
-import json
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -11,22 +9,27 @@ from types import ModuleType
 
 import netagent
 from analyzer.commands import connection
-from analyzer.commands.connection import Refused
+from analyzer.commands.again import repeated
 from analyzer.logs import configure_logging
-from netagent.model.errors import (
-    CapabilityMissing,
-    ConfigError,
-    NetAgentError,
-    Unreachable,
-    plain_of,
+from netagent.model.errors import CapabilityMissing
+from netagent.terminal import (
+    USAGE,
+    add_json,
+    ended,
+    is_colored,
+    parser_class,
+    patiently,
 )
 
 VERBS = {
     "serve": "run the analyzer",
+    "top": "show incidents and tasks live, until q",
     "tasks": "list training tasks, declared or discovered",
+    "declare": "declare a training task, or withdraw it",
     "endpoints": "list endpoints: which container and rail is where",
     "incidents": "list incidents: what is at fault, since when",
     "show": "show one incident: verdict, evidence, alternatives",
+    "feedback": "say whether an incident's verdict was right",
     "actions": "say what was done about incidents; do what could be, undo it",
     "watch": "follow incidents as they open, are confirmed and recover",
     "diagnose": "walk from one endpoint to another now, hop by hop",
@@ -35,9 +38,11 @@ VERBS = {
     "intent": "show what the SDN controller says should be, and how a host differs",
     "slurm": "declare Slurm's jobs as tasks, for Slurm's hooks",
     "history": "show what a component or a pair lost, by the minute or hour",
+    "report": "say what happened in some days: incidents, times, links, tasks",
     "export": "copy history, windows and incidents of a time to a folder, as Parquet",
     "record": "fetch a recording of what the analyzer was given lately, for `replay`",
     "replay": "run a recording again, by this netagent: the same incidents?",
+    "mcp": "answer an assistant over stdin and stdout, read-only",
     "localize": "rank what is at fault by flows that were observed elsewhere",
     "skeleton": "infer which endpoint pairs a task uses, from its traffic alone",
     "webhooks": "say how it stands with the receivers of events, or try one",
@@ -48,6 +53,7 @@ VERBS = {
     "restore": "put a backup in place, while no analyzer runs",
     "ca": "make the authority that signs hosts' certificates; list them, revoke",
     "invite": "let a host ask for its first certificate",
+    "completion": "let a shell complete verbs, tasks, endpoints, incidents",
     "check-config": "check a configuration file without starting anything",
 }
 """Only the one that is asked for is imported: some need what the agent does without."""
@@ -55,10 +61,8 @@ VERBS = {
 EXTRA = {"duckdb", "litestar", "matplotlib", "numpy", "scipy"}
 """What the analyzer needs beyond the agent."""
 
-OK, NEGATIVE, USAGE, UNREACHABLE = 0, 1, 2, 3
-
-SIGPIPE_STATUS = 141
-"""Exit status that a shell reports for a command killed by SIGPIPE: 128 + 13."""
+LASTING = frozenset({"serve", "watch", "top", "mcp"})
+"""Verbs that go on until they are ended: nobody waits for them."""
 
 EPILOG = f"""\
 examples:
@@ -78,31 +82,19 @@ object as well (error, remedy)
 def main(argv: list[str] | None = None) -> int:
     """Run one command; return its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
-    try:
-        status = _run(words)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader went away, as `| head` does. Python would complain once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return SIGPIPE_STATUS
-    except KeyboardInterrupt:
-        return 130
-    return status
+    return ended("netagent-analyzer", "--json" in words, lambda: _run(words))
 
 
 def _run(words: Sequence[str]) -> int:
-    as_json = False
-    try:
-        args = parser(words).parse_args(words)
-        as_json = getattr(args, "json", False)
-        configure_logging(verbose=args.verbose)
-        status: int = args.function(args)
-    except NetAgentError as error:
-        print(f"netagent-analyzer: {error}", file=sys.stderr)
-        if as_json:
-            print(json.dumps(plain_of(error)))
-        return _status(error)
-    return status
+    args = parser(words).parse_args(words)
+    configure_logging(verbose=args.verbose)
+    if hasattr(args, "color"):  # before standard output is another one
+        args.color = "always" if is_colored(args) else "never"
+    if getattr(args, "watch", None):
+        return repeated(args.function, args)
+    if args.verb in LASTING:
+        return int(args.function(args))
+    return patiently("netagent-analyzer", args.function, args)
 
 
 def parser(words: Sequence[str] = (), *, every: bool = False) -> argparse.ArgumentParser:
@@ -111,7 +103,7 @@ def parser(words: Sequence[str] = (), *, every: bool = False) -> argparse.Argume
     Raises CapabilityMissing where such a verb needs what is not installed.
     """
     formatter = argparse.RawDescriptionHelpFormatter
-    top = argparse.ArgumentParser(
+    top = parser_class(words)(
         prog="netagent-analyzer",
         description="Names the network component that stalls a training task.",
         epilog=EPILOG,
@@ -128,7 +120,8 @@ def parser(words: Sequence[str] = (), *, every: bool = False) -> argparse.Argume
             verb.epilog = module.EPILOG
             verb.add_argument("-v", "--verbose", action="store_true", help="log more, to stderr")
             module.add_arguments(verb)
-            verb.set_defaults(function=module.run)
+            add_json(verb)
+            verb.set_defaults(function=module.run, parser_of=parser)
     return top
 
 
@@ -139,17 +132,13 @@ def _module(verb: str) -> ModuleType:
         if error.name is None or error.name.partition(".")[0] not in EXTRA:
             raise
         remedy = "install the analyzer's extra: pip install 'netagent[analyzer]'"
-        raise CapabilityMissing(f"{verb} (it needs {error.name})", remedy) from error
+        raise _NotInstalled(f"{verb} (it needs {error.name})", remedy) from error
 
 
-def _status(error: NetAgentError) -> int:
-    if isinstance(error, Unreachable):
-        return UNREACHABLE
-    if isinstance(error, Refused):
-        if error.status >= 500:
-            return UNREACHABLE
-        return NEGATIVE if error.status == 404 else USAGE
-    return USAGE if isinstance(error, ConfigError | CapabilityMissing) else NEGATIVE
+class _NotInstalled(CapabilityMissing):
+    """A package is missing: to try again is of no use."""
+
+    exit_status = USAGE
 
 
 if __name__ == "__main__":

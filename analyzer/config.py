@@ -4,8 +4,10 @@
 import ipaddress
 import os
 import re
+import sys
 import tomllib
 from collections.abc import Container, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 from urllib.parse import urlsplit
@@ -18,6 +20,8 @@ from analyzer.detect.arrival import AFTER_NS
 from analyzer.detect.latency.floors import FACTOR, SHIFT_NS, Floor, Sensitivity
 from analyzer.intent.kubernetes import CONTAINER, LABELS, RAIL, Rules
 from analyzer.intent.ovn import SOURCE as OVN
+from analyzer.runbooks.pages import FOLDER
+from analyzer.runbooks.pages import Runbooks as Pages
 from netagent.model.address import canonical
 from netagent.model.errors import ConfigError, LocalProtocolError
 from netagent.model.path import Kind
@@ -279,6 +283,30 @@ class Webhook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Their bytes at most. Chosen: little beside what an analyzer takes."""
 
 
+Where = Annotated[str, msgspec.Meta(pattern=r"\A(https?://[!-~]+|/[!-~]*|)\Z", max_length=500)]
+"""A URL, an absolute path, or nothing."""
+
+
+class Runbooks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The pages for whoever has to act on an incident."""
+
+    url: Where = ""
+    """Where they are, without the name; empty: on this machine's disk."""
+
+    @property
+    def pages(self) -> Pages:
+        """Where each page is."""
+        return Pages(self.url or _pages_on_disk())
+
+
+@cache
+def _pages_on_disk() -> str:
+    """Return where the repository, the wheel or the package has the pages."""
+    tree, installed = Path(__file__).parents[1] / FOLDER, Path("share/doc/netagent/runbooks")
+    places = (tree, sys.prefix / installed, Path("/usr/share/doc/netagent-analyzer/runbooks"))
+    return next((str(each) for each in places if each.is_dir()), FOLDER)
+
+
 class Ovn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where OVN's databases are read; nothing is written there."""
 
@@ -347,6 +375,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     recording: Recording = msgspec.field(default_factory=Recording)
     actions: Actions = msgspec.field(default_factory=Actions)
     webhooks: tuple[Webhook, ...] = ()
+    runbooks: Runbooks = msgspec.field(default_factory=Runbooks)
     controllers: Controllers = msgspec.field(default_factory=Controllers)
 
     @property

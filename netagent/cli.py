@@ -2,21 +2,18 @@
 """The command line: verbs, logging, exit codes.
 
 A verb is a module of `netagent.commands` with `add_arguments(parser)` and `run(arguments)`, which
-returns the exit code; only the verb in use is imported. Exit codes: 0 all is well, 1 not
-all is, 2 the command or the configuration is wrong.
+returns the exit status; only the verb in use is imported. docs/cli.md has the statuses.
 """
 
 import argparse
-import errno
 import json
-import os
 import sys
 from collections.abc import MutableMapping, Sequence
 from importlib import import_module
 from typing import Any
 
 from netagent import __version__
-from netagent.model.errors import PROBLEM, NetAgentError, exit_code, plain_of
+from netagent.terminal import add_json, ended, parser_class, patiently
 
 VERBS = {
     "run": "run the agent of this host",
@@ -46,8 +43,14 @@ examples:
   netagent run --config /etc/netagent/agent.toml
   netagent status --config /etc/netagent/agent.toml --json
 
-With --json an error is a JSON object as well (error, remedy).
+exit status: 0 ok, 1 the answer is negative (each verb's --help says what that
+means), 2 usage or configuration, 3 no answer: who is asked cannot be reached,
+or something is missing here. With --json an error is a JSON object as well
+(error, remedy)
 """
+
+LASTING = frozenset({"run"})
+"""Verbs that go on until they are ended: nobody waits for them."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,37 +59,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     _keep_small()
     arguments = parser(words).parse_args(words)
     configure_logging(verbose=arguments.verb == "run")
-    try:
-        code = _run(arguments)
-        if sys.stdout is not None:
-            sys.stdout.flush()
-    except OSError as error:
-        if error.errno not in {errno.ENOSPC, errno.EPIPE}:
-            raise
-        if error.errno == errno.ENOSPC:
-            print(f"netagent: cannot write: {error.strerror}", file=sys.stderr)
-        # The reader (head, grep -q) had enough; Python would complain again while it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return PROBLEM
-    except KeyboardInterrupt:
-        return 130
-    return code
 
+    def run() -> int:
+        if arguments.verb in LASTING or arguments.verb in HIDDEN:
+            return int(arguments.function(arguments))
+        return patiently("netagent", arguments.function, arguments)
 
-def _run(arguments: argparse.Namespace) -> int:
-    try:
-        code: int = arguments.function(arguments)
-    except NetAgentError as error:
-        print(f"netagent: {error}", file=sys.stderr)
-        if getattr(arguments, "json", False):
-            print(json.dumps(plain_of(error)))
-        return exit_code(error)
-    return code
+    return ended("netagent", getattr(arguments, "json", False), run)
 
 
 def parser(words: Sequence[str] = (), *, every: bool = False) -> argparse.ArgumentParser:
     """Return the parser; only the verb in `words` gets its arguments, or every verb."""
-    top = argparse.ArgumentParser(
+    top = parser_class(words)(
         prog="netagent",
         description="Probes, traces and explains the network of one GPU server.",
         epilog=EPILOG,
@@ -106,6 +90,8 @@ def parser(words: Sequence[str] = (), *, every: bool = False) -> argparse.Argume
             module = import_module(f"netagent.commands.{MODULES.get(name, name)}")
             verb.epilog = getattr(module, "EPILOG", None)
             module.add_arguments(verb)
+            if name not in HIDDEN:
+                add_json(verb)
             verb.set_defaults(function=module.run)
     return top
 

@@ -88,7 +88,7 @@ def test_what_make_selects_tests_by_is_written_in_their_own_files():
 
 
 def test_no_page_runs_our_modules_by_a_python_that_lacks_their_needs():
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
     bare = [
         f"{page.name}: {line.strip()}"
         for page in pages

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from analyzer.commands import connection
+from analyzer.commands import again, connection
 from analyzer.commands.connection import Connection
 from analyzer.commands.text import table
 
@@ -28,6 +28,7 @@ SCALES = {"bytes": (1 << 20, "MiB")}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
+    again.add_arguments(parser)
     connection.add_arguments(parser)
 
 

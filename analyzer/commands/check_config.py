@@ -15,6 +15,7 @@ from analyzer.poster import Poster
 from analyzer.server import identity
 from netagent.model.errors import ConfigError
 from netagent.model.topology import DeclaredTopology
+from netagent.terminal import USAGE, unusable
 
 EPILOG = """\
 examples:
@@ -46,15 +47,12 @@ def run(args: argparse.Namespace) -> int:
     except ConfigError as error:
         if not args.json:
             raise
-        print(
-            json.dumps(
-                {"ok": False, "file": error.path, "line": error.line, "error": error.message}
-            )
-        )
-        return 2
+        print(json.dumps(unusable(error)))
+        return USAGE
     security = "mutual TLS" if config.tls else "plain HTTP"
     if args.json:
-        print(json.dumps({"ok": True, "listen": config.listen, "security": security}))
+        answer = {"ok": True, "file": path, "listen": config.listen, "security": security}
+        print(json.dumps(answer, indent=2))
         return 0
     print(f"{path}: ok")
     print(f"  listens on {config.listen}, {security}")

@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Self
 import httpx
 
 from netagent.model.errors import ConfigError, NetAgentError, Unreachable
+from netagent.terminal import NEGATIVE, UNAVAILABLE, USAGE
 
 EPILOG = """\
 The analyzer is found by --url, --ca, --cert and --key, or else by the
@@ -33,6 +34,10 @@ class Refused(NetAgentError):
     def __init__(self, status: int, error: str, remedy: str) -> None:
         super().__init__(f"{error}; {remedy}" if remedy else error)
         self.status, self.remedy = status, remedy
+        if status >= 500:
+            self.exit_status = UNAVAILABLE
+        else:
+            self.exit_status = NEGATIVE if status == 404 else USAGE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,14 +56,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 class Connection:
     """Requests to one analyzer. Raises Unreachable and Refused."""
 
-    def __init__(self, args: argparse.Namespace) -> None:
+    def __init__(self, args: argparse.Namespace, *, timeout_s: float = TIMEOUT_S) -> None:
         self.url = (args.url or DEFAULT_URL).rstrip("/")
         if not _URL.match(self.url):
             raise ConfigError("--url", f"{self.url!r} is no URL such as https://analyzer:8420")
+        self._timeout_s = timeout_s
         self._is_raw = bool(getattr(args, "json", False))
         self._hint = "" if args.url else f" ({_UNNAMED})"
         self._client = httpx.Client(
-            base_url=self.url, verify=_context(args), trust_env=False, timeout=TIMEOUT_S
+            base_url=self.url, verify=_context(args), trust_env=False, timeout=timeout_s
         )
 
     def get(self, path: str, *, wait_s: float = 0.0, **query: str | int | None) -> Any:
@@ -68,7 +74,7 @@ class Connection:
         }
         if wait_s:
             asked["wait_s"] = wait_s
-        return self._ask("GET", path, params=asked, timeout=TIMEOUT_S + wait_s)
+        return self._ask("GET", path, params=asked, timeout=self._timeout_s + wait_s)
 
     def all(self, path: str, name: str, **query: Any) -> Any:
         """Return the list `name` at `path` whole, however many pages it has."""

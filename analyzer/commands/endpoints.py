@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from analyzer.commands import connection
+from analyzer.commands import again, connection
 from analyzer.commands.connection import Connection
 from analyzer.commands.text import clock, paragraph, table
 from netagent.model.address import is_six
@@ -22,7 +22,7 @@ examples:
 --unprobed lists endpoints that nobody probes, ports of hosts' virtual switches
 that are no endpoint, and logical ports that their controller put on a host
 which has them not, each with why. Agents that are too old to say it are named.
-exit status: 0
+exit status: 0; 3 if the analyzer cannot be reached
 """
 
 _NAMED = 3
@@ -35,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", metavar="HOST", help="only those on HOST")
     parser.add_argument("--all", action="store_true", help="also those gone in the last 10 minutes")
     parser.add_argument("--unprobed", action="store_true", help="what is not probed, and why")
+    again.add_arguments(parser)
     connection.add_arguments(parser)
 
 

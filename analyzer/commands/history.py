@@ -16,15 +16,17 @@ from analyzer.commands.connection import Connection
 from analyzer.commands.instants import FORMS, UNITS_NS, instant_of
 from analyzer.commands.text import COLUMNS, cut, instant, table
 from netagent.model.errors import ConfigError
+from netagent.model.path import Component
 
 EPILOG = """\
 examples:
-  netagent-analyzer history --component 'link leaf-1 -- spine-2'
-  netagent-analyzer history --source train-a-0/rail0 --target train-a-1/rail0
+  netagent-analyzer history 'link leaf-1 -- spine-2'
+  netagent-analyzer history train-a-0/rail0 train-a-1/rail0 --since 2h
   netagent-analyzer history --endpoint train-a-0/rail0 --since 7d
-  netagent-analyzer history --component 'switch spine-2' --since 2026-11-01 \\
+  netagent-analyzer history 'switch spine-2' --since 2026-11-01 \\
       --until 2026-11-02 --csv > spine-2.csv
 
+What is asked for may also be named by --component, --source and --target.
 A row is a minute; where more than six hours are asked for, it is an hour.
 --tier chooses. LOST % is of the probes sent; a component counts those whose
 way there and back is known. The mean of round trips is the geometric one. W is
@@ -49,6 +51,8 @@ BARS = " ▁▂▃▄▅▆▇█"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
+    text = "a component, KIND NAME; or an endpoint, or two: source and target"
+    parser.add_argument("of", metavar="WHAT", nargs="*", help=text)
     parser.add_argument("--component", metavar="NAME", help="as incidents name it: KIND NAME")
     parser.add_argument("--endpoint", metavar="A", help="pairs with this end: CONTAINER/railN")
     parser.add_argument("--source", metavar="A", help="pairs that probe from here")
@@ -86,13 +90,33 @@ def query(args: argparse.Namespace, *, now_ns: int) -> dict[str, str | int | Non
     since_ns = instant_of(args.since, "--since", now_ns=now_ns)
     if since_ns >= (until_ns or now_ns):
         raise ConfigError("--since, --until", "ask for some time that is over")
-    if not (args.component or args.endpoint or args.source or args.target):
-        raise ConfigError("history", "name a --component, an --endpoint, --source or --target")
+    named = _named(args)
+    if not any(named.values()):
+        raise ConfigError("history", "name a component, an endpoint, or a source and a target")
     tier = args.tier or ("minute" if (until_ns or now_ns) - since_ns <= HOURS_NS else "hour")
     return {
-        "component": args.component, "endpoint": args.endpoint, "source": args.source,
-        "target": args.target, "since_ns": since_ns, "until_ns": until_ns, "tier": tier,
+        **named, "since_ns": since_ns, "until_ns": until_ns, "tier": tier,
     }  # fmt: skip
+
+
+def _named(args: argparse.Namespace) -> dict[str, str | None]:
+    """Return what is asked for, by options or without them. Raises ConfigError."""
+    options = ("component", "endpoint", "source", "target")
+    named: dict[str, str | None] = {name: getattr(args, name) for name in options}
+    if not args.of:
+        return named
+    if any(named.values()):
+        raise ConfigError("history", f"{args.of[0]!r} beside options: name it one way")
+    if len(args.of) == 2:
+        return named | {"source": args.of[0], "target": args.of[1]}
+    if len(args.of) > 2:
+        raise ConfigError("history", "a component of several words wants quotes: 'link a -- b'")
+    if " " not in args.of[0]:
+        return named | {"endpoint": args.of[0]}
+    try:
+        return named | {"component": str(Component.parse(args.of[0]))}
+    except ValueError as error:
+        raise ConfigError("history", str(error)) from error
 
 
 def _pages(analyzer: Connection, asked: dict[str, str | int | None]) -> Iterator[dict[str, Any]]:

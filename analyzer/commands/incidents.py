@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from analyzer.commands import connection
+from analyzer.commands import again, connection
 from analyzer.commands.connection import Connection
 from analyzer.commands.text import clock, paragraph, table
+from netagent.terminal import add_color, is_colored, painted
 
 EPILOG = """\
 examples:
@@ -36,6 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--check", action="store_true", help="exit 1 if any has not recovered, for scripts"
     )
+    again.add_arguments(parser)
+    add_color(parser)
     connection.add_arguments(parser)
 
 
@@ -47,7 +50,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(answer, indent=2))
     else:
-        for line in report(answer["incidents"], warnings):
+        lines = report(answer["incidents"], warnings)
+        for line in painted(lines, colored=is_colored(args)):
             print(line)
     urgent = any(
         incident["state"] != "recovered" and incident["symptom"] != MASKED

@@ -5,7 +5,7 @@ import argparse
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -47,13 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Replay, and print what it comes to."""
     began_s = time.monotonic()
-    try:
-        with Path(args.file).open("rb") as file:
-            played = play(read(file), until_ns=_until(args, file.name))
-    except OSError as error:
-        raise ConfigError(args.file, f"cannot be read: {error.strerror}") from error
-    except RemoteProtocolError as error:
-        raise ConfigError(args.file, str(error)) from error
+    played = _played(args.file, lambda: _until(args, args.file))
     took_s = time.monotonic() - began_s
     told = [views.incident(each) for each in played.incidents.values()]
     if args.json:
@@ -62,6 +56,21 @@ def run(args: argparse.Namespace) -> int:
         for line in report(played, told, took_s, with_evidence=args.show):
             print(line)
     return SAME if not played.differences else OTHER
+
+
+def replayed(name: str) -> list[dict[str, Any]]:
+    """Return the incidents of a recording, as the API shows them. Raises ConfigError."""
+    return [views.incident(each) for each in _played(name).incidents.values()]
+
+
+def _played(name: str, until: Callable[[], int | None] = lambda: None) -> Played:
+    try:
+        with Path(name).open("rb") as file:
+            return play(read(file), until_ns=until())
+    except OSError as error:
+        raise ConfigError(name, f"cannot be read: {error.strerror}") from error
+    except RemoteProtocolError as error:
+        raise ConfigError(name, str(error)) from error
 
 
 def _until(args: argparse.Namespace, name: str) -> int | None:

@@ -10,6 +10,8 @@ from pathlib import Path
 from analyzer import config
 from analyzer.commands.text import instant, paragraph
 from analyzer.store.restore import Restored, restore
+from netagent.model.errors import RemoteProtocolError
+from netagent.terminal import NEGATIVE
 
 EPILOG = """\
 examples:
@@ -38,13 +40,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Restore."""
     database = Path(config.load(args.config).database)
-    done = restore(Path(args.folder), database, replace=args.replace, now_ns=time.time_ns())
+    try:
+        done = restore(Path(args.folder), database, replace=args.replace, now_ns=time.time_ns())
+    except RemoteProtocolError as error:
+        raise _Damaged(str(error)) from error
     if args.json:
         print(json.dumps(_plain(done), indent=2))
     else:
         for line in report(done):
             print(line)
     return 0
+
+
+class _Damaged(RemoteProtocolError):
+    """The backup is none, or is not whole: that is the answer."""
+
+    exit_status = NEGATIVE
 
 
 def report(done: Restored) -> Iterator[str]:

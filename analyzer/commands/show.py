@@ -3,7 +3,7 @@
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -11,6 +11,7 @@ from analyzer.commands import connection
 from analyzer.commands.actions import offers
 from analyzer.commands.connection import Connection
 from analyzer.commands.text import cut, instant, paragraph
+from netagent.terminal import add_color, is_colored, painted
 
 EPILOG = """\
 examples:
@@ -18,7 +19,8 @@ examples:
   netagent-analyzer show i6b0005c6-c96d --pairs 100
   netagent-analyzer show i6b0005c6-c96d --json
 
-exit status: 0, 1 if there is no such incident
+exit status: 0; 1 if there is no such incident; 3 if the analyzer cannot be
+reached
 """
 
 DEEP = 20
@@ -32,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pairs", metavar="N", type=int, default=8, help="pairs to print (default: %(default)s)"
     )
+    add_color(parser)
     connection.add_arguments(parser)
 
 
@@ -42,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(incident, indent=2))
         return 0
-    for line in report(incident, pairs=args.pairs):
+    for line in painted(report(incident, pairs=args.pairs), colored=is_colored(args)):
         print(line)
     return 0
 
@@ -53,6 +56,7 @@ def report(incident: dict[str, Any], *, pairs: int) -> Iterator[str]:
     yield from _pairs("failing pairs", incident["failing"], pairs)
     yield from _pairs("healthy pairs next to it", incident["healthy"], pairs)
     yield from _items("evidence", incident["evidence"])
+    yield from _items("what people say of it", map(_word, incident.get("feedback", [])))
     yield from _items("besides, now (no evidence)", incident.get("remarks", []))
     if incident.get("actions"):
         yield ""
@@ -73,6 +77,8 @@ def _head(incident: dict[str, Any]) -> Iterator[str]:
         " " * 13,
     )
     yield from paragraph(incident["summary"], "  verdict    ", " " * 13)
+    if incident.get("runbook"):
+        yield from paragraph(incident["runbook"], "  runbook    ", " " * 13)
     if incident["tasks"]:
         yield from paragraph(", ".join(incident["tasks"]), "  tasks      ", " " * 13)
     detected_ns = incident["detected_ns"]
@@ -114,7 +120,15 @@ def _alternatives(suspects: list[dict[str, Any]]) -> Iterator[str]:
         yield from paragraph(f"{tally}  {suspect['component']}", "  ", " " * 8)
 
 
-def _items(title: str, items: list[str]) -> Iterator[str]:
+def _word(said: dict[str, Any]) -> str:
+    text = f"{'right' if said['right'] else 'wrong'}, {said['by'] or 'somebody'} said"
+    text += f" {instant(said['wall_ns'])[:19]}Z"
+    text += f"; at fault was {said['component']}" if said["component"] else ""
+    return f"{text}: {said['note']}" if said["note"] else text
+
+
+def _items(title: str, given: Iterable[str]) -> Iterator[str]:
+    items = list(given)
     if not items:
         return
     yield ""

@@ -25,8 +25,8 @@ becomes the task slurm.USER.JOB: of the containers that agents have on its
 hosts now, or of one for each host, called by --container. sweep withdraws
 tasks of jobs that squeue does not know (docs/slurm.md).
 exit status: 0, of prolog and epilog whatever becomes of it, with a line on
-stderr where nothing did; of sweep 2 where squeue fails, 3 where the
-analyzer cannot be reached
+stderr where nothing did; of sweep 3 where squeue fails, or the analyzer
+cannot be reached
 """
 
 SQUEUE_S = 30.0

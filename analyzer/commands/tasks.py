@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from analyzer.commands import connection
+from analyzer.commands import again, connection
 from analyzer.commands.connection import Connection
 from analyzer.commands.text import cut, instant, table
 
@@ -14,12 +14,10 @@ EPILOG = """\
 examples:
   netagent-analyzer tasks
   netagent-analyzer tasks --json
-  curl -X PUT $URL/v1/tasks/train-a -d \\
-    '{"containers": ["train-a-0", "train-a-1"], "rails": [0, 1],
-      "parallelism": {"dp": 2, "pp": 1, "tp": 2, "ep": 1}}'
+  netagent-analyzer tasks --watch 5
 
-KNOWN: declared by a call as above, by kubernetes (docs/kubernetes.md), or
-learned from what agents registered.
+KNOWN: declared (netagent-analyzer declare), by kubernetes (docs/kubernetes.md)
+or learned from what agents registered.
 PROBED BY: skeleton where its traffic shows which pairs a task uses, and all
 others are probed rarely; else basic: netagent-analyzer skeleton TASK says why.
 missing: a container that was declared 20 minutes ago ([tasks] missing_after_s
@@ -34,6 +32,7 @@ MAX_MISSING = 8
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
+    again.add_arguments(parser)
     connection.add_arguments(parser)
 
 

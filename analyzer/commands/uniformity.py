@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby, islice
 from typing import Any
 
-from analyzer.commands import connection
+from analyzer.commands import again, connection
 from analyzer.commands.connection import Connection
 from analyzer.commands.text import cut, paragraph
 
@@ -34,6 +34,7 @@ MAX_MODELS = 4
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
+    again.add_arguments(parser)
     connection.add_arguments(parser)
 
 

@@ -12,6 +12,7 @@ from analyzer.commands import connection
 from analyzer.commands.connection import Connection
 from analyzer.commands.text import clock, cut, paragraph
 from netagent.model.errors import Unreachable
+from netagent.terminal import add_color, is_colored, painted
 
 EPILOG = """\
 examples:
@@ -32,6 +33,7 @@ RETRY_S = 1.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
+    add_color(parser)
     connection.add_arguments(parser)
 
 
@@ -40,7 +42,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         with Connection(args) as analyzer:
             for event in follow(analyzer):
-                for line in [json.dumps(event)] if args.json else report(event):
+                lines = [json.dumps(event)] if args.json else report(event)
+                for line in painted(lines, colored=is_colored(args) and not args.json):
                     print(line, flush=True)
     except KeyboardInterrupt:
         return 0

@@ -29,6 +29,7 @@ from analyzer.judge import messages
 from analyzer.judge.workers import Workers
 from analyzer.replay import records
 from analyzer.replay.tape import TapedRegistry, roster_of
+from analyzer.review.words import Accuracy, Book, accuracy
 from analyzer.roster.admission import Admission
 from analyzer.roster.driven import DrivenHosts
 from analyzer.roster.lists import Lists
@@ -162,6 +163,10 @@ class Analyzer:
     """Held while a backup is made: one at a time."""
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while history is read: others wait, so that one core and one memory do."""
+    reviewing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while somebody's word is stored: the next one is added to it."""
+    words: Book = field(default_factory=Book)
+    """What people said of incidents."""
     following: dict[str, object] = field(default_factory=dict)
     """Host -> the question after its ping list that is answered, of several the latest."""
     reports: Reports = field(default_factory=Reports)
@@ -209,12 +214,13 @@ class Analyzer:
         if config.controllers.kubernetes is not None:
             # That what it names can be read is known at the start.
             Api(config.controllers.kubernetes, path)
-        mail = Mail(config.webhooks, path, clock)
+        mail = Mail(config.webhooks, path, clock, config.runbooks.pages)
         store = Store(config.database, clock, counters.unreadable)
         try:
             registry = TapedRegistry.restore(await store.hosts(), await store.tasks())
             stored = await store.incidents()
             letters = await store.letters()
+            words = Book(await store.words())
             rows_aside = await store.aside()
         except BaseException:
             await store.close()
@@ -269,6 +275,7 @@ class Analyzer:
             authority=authority,
             rows_aside=rows_aside,
             counters=counters,
+            words=words,
         )
         analyzer._follow()
         analyzer.meter = Meter(analyzer.load)
@@ -537,6 +544,10 @@ class Analyzer:
         records = filter(None, map(self.registry.endpoint, sorted(ends)))
         return await self.intended.explained(walks, [record.endpoint for record in records])
 
+    def accuracy(self) -> Accuracy:
+        """Return how often verdicts were right, of all incidents kept, as people said."""
+        return accuracy(self.journal.incidents(), self.words.of)
+
     def load(self) -> tuple[int, int | None, int]:
         """Return the RNICs that are there, the judge's pid, and bytes of summaries taken."""
         return self.registry.live(), self.judge.pid, self.counters.summary_bytes
@@ -624,6 +635,7 @@ class Analyzer:
             )
             await self.store.trim_incidents(wall_ns - keep.incidents_s * 10**9)
             self.journal.forget(wall_ns - keep.incidents_s * 10**9)
+            self.words.forget(lambda incident: self.journal.get(incident) is not None)
             log.debug("house_kept", summaries_deleted=gone)
 
 

@@ -16,6 +16,7 @@ import structlog
 from analyzer.config import Webhook
 from analyzer.judge.workers import Workers
 from analyzer.poster import Poster
+from analyzer.runbooks.pages import Runbooks
 from analyzer.server import views
 from analyzer.server.journal import BATCH, RETRY_S, STORE_S, Event
 from analyzer.server.receiver import Receiver
@@ -42,9 +43,15 @@ class Storage(Protocol):
 class Mail:
     """All receivers of one analyzer."""
 
-    def __init__(self, webhooks: Sequence[Webhook], path: str, clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        webhooks: Sequence[Webhook],
+        path: str,
+        clock: Callable[[], int],
+        runbooks: Runbooks = views.PAGES,
+    ) -> None:
         """Tell the receivers of the configuration file at `path`. Raises ConfigError."""
-        self._clock = clock
+        self._clock, self._runbooks = clock, runbooks
         self._find: Find = lambda _: None
         self.receivers = {each.name: _receiver(each, path) for each in webhooks}
         self._put: dict[str, Letter] = {}
@@ -208,12 +215,26 @@ class Mail:
             wall_ns=incident.updated_ns,
             body=b"",
         )
-        return replace(letter, body=_composed(webhook, letter, incident, stored=stored))
+        return replace(letter, body=self._composed(webhook, letter, incident, stored=stored))
 
     def _body(self, webhook: Webhook, letter: Letter) -> bytes:
         """Return the body that a letter lost, of its incident as it is; empty where none is."""
         incident = self._find(letter.incident)
-        return _composed(webhook, letter, incident, stored=True) if incident is not None else b""
+        if incident is None:
+            return b""
+        return self._composed(webhook, letter, incident, stored=True)
+
+    def _composed(
+        self, webhook: Webhook, letter: Letter, incident: Incident, *, stored: bool
+    ) -> bytes:
+        return cloud_event(
+            f"incident.{letter.event}",
+            letter.id,
+            source=webhook.source,
+            subject=letter.component,
+            wall_ns=letter.wall_ns,
+            data=views.incident(incident, stored=stored, runbooks=self._runbooks),
+        )
 
 
 def _receiver(webhook: Webhook, path: str) -> Receiver:
@@ -226,17 +247,6 @@ def _receiver(webhook: Webhook, path: str) -> Receiver:
         confirmed=webhook.state is IncidentState.CONFIRMED, kinds=frozenset(webhook.kinds)
     )
     return Receiver(webhook, Poster(webhook, path), outbox, wanted)
-
-
-def _composed(webhook: Webhook, letter: Letter, incident: Incident, *, stored: bool) -> bytes:
-    return cloud_event(
-        f"incident.{letter.event}",
-        letter.id,
-        source=webhook.source,
-        subject=letter.component,
-        wall_ns=letter.wall_ns,
-        data=views.incident(incident, stored=stored),
-    )
 
 
 def _log(

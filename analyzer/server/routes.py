@@ -45,6 +45,7 @@ from analyzer.server.identity import (
 from analyzer.server.metrics.scrape import Scrapes
 from analyzer.server.pages import LIMIT, After, Limit, page
 from analyzer.server.problems import HANDLERS, Problem
+from analyzer.server.review import feedback, worst
 from analyzer.server.sight import Sight
 from analyzer.server.zones import Zones
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError
@@ -291,9 +292,13 @@ async def incidents(
             each,
             stored=journal.is_stored(each.id),
             remarks=uniformity.remarks(analyzer, sees, each),
+            runbooks=analyzer.config.runbooks.pages,
         )
         for each in found
     ]
+    if sees.is_whole:  # notes name anybody
+        for each in told:
+            each["feedback"] = feedback.said(analyzer, str(each["id"]))
     after = last.id if last else None
     return as_json({"incidents": told, "next": after, "warnings": analyzer.warnings()})
 
@@ -325,6 +330,7 @@ async def events(
                         replace(e, incident=i),
                         stored=journal.is_stored(i.id),
                         remarks=uniformity.remarks(analyzer, sees, i),
+                        runbooks=analyzer.config.runbooks.pages,
                     )
                     for e, i in shown
                     if i is not None
@@ -350,8 +356,14 @@ async def show(incident: FromPath[str], request: Call) -> Response[bytes]:
     remarks = uniformity.remarks(analyzer, sees, known)
     # Commands name hosts, which are no tenant's.
     could = actions.offered(analyzer, incident) if sees.is_whole else []
-    told = views.incident(known, stored=journal.is_stored(incident), remarks=remarks)
-    return as_json({**told, "actions": could})
+    told = views.incident(
+        known,
+        stored=journal.is_stored(incident),
+        remarks=remarks,
+        runbooks=analyzer.config.runbooks.pages,
+    )
+    words = feedback.said(analyzer, incident) if sees.is_whole else []
+    return as_json({**told, "actions": could, "feedback": words})
 
 
 @get("/v1/recording", responses={403: PROBLEM, 503: PROBLEM}, tags=["incidents"])
@@ -394,7 +406,8 @@ async def findings(request: Call, after: After = None, limit: Limit = LIMIT) -> 
     require_reader(request, analyzer.config)
     known = await analyzer.judge.look("findings", list[Finding])
     found, last = page(sorted(known, key=_place), _place, after, limit)
-    told = [views.finding(each) for each in found]
+    pages = analyzer.config.runbooks.pages
+    told = [views.finding(each, pages) for each in found]
     return as_json({"findings": told, "next": _place(last) if last else None})
 
 
@@ -413,6 +426,7 @@ async def status(request: Call) -> Response[bytes]:
             "endpoints": len(analyzer.registry.endpoints()),
             "tasks": len(analyzer.registry.tasks()),
             "incidents_active": len(analyzer.journal.incidents("active")),
+            "accuracy": feedback.told(analyzer.accuracy()),
             "summaries_kept": kept,
             "summary_bytes_kept": size,
             "rows_set_aside": analyzer.rows_aside,
@@ -503,6 +517,8 @@ def application(analyzer: Analyzer) -> Deliveries:
             *unprobed.ROUTES,
             *actions.ROUTES,
             *webhooks.ROUTES,
+            *feedback.ROUTES,
+            *worst.ROUTES,
             *intent.ROUTES,
             *(incidents, events, show, recording),
             *(topology, findings, status, capacity, metrics),

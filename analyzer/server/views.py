@@ -11,6 +11,7 @@ from analyzer.intake.reports import Report
 from analyzer.localize.sentences import sentences
 from analyzer.roster.registry import Agent, Awaited, Conflict, EndpointRecord
 from analyzer.roster.uniformity import Compared
+from analyzer.runbooks.pages import Runbooks, runbook_of, runbook_of_finding
 from analyzer.server.capacity import Capacity
 from analyzer.server.journal import Event
 from analyzer.server.receiver import Receiver
@@ -20,6 +21,8 @@ from netagent.model.task import Task
 from netagent.model.verdict import Incident, Pair, Suspect
 
 Plain = dict[str, object]
+PAGES = Runbooks()
+"""Pages as the repository has them."""
 
 
 def endpoint(record: EndpointRecord, report: Report | None) -> Plain:
@@ -118,7 +121,13 @@ def _list(followed: Plan | None) -> str:
     return "skeleton" if followed is not None and followed.used is not None else "basic"
 
 
-def incident(known: Incident, *, stored: bool = True, remarks: Iterable[str] = ()) -> Plain:
+def incident(
+    known: Incident,
+    *,
+    stored: bool = True,
+    remarks: Iterable[str] = (),
+    runbooks: Runbooks = PAGES,
+) -> Plain:
     """Return an incident with its verdict and all evidence; `stored`: a restart would know it.
 
     `remarks` are what stands beside it, and is no part of the verdict.
@@ -133,6 +142,7 @@ def incident(known: Incident, *, stored: bool = True, remarks: Iterable[str] = (
         "symptom": verdict.symptom.value,
         "confidence": verdict.confidence,
         "summary": verdict.summary,
+        "runbook": runbooks.of(runbook_of(verdict)),
         "detected_ns": known.detected_ns,
         "localized_ns": known.localized_ns,
         "updated_ns": known.updated_ns,
@@ -150,9 +160,15 @@ def incident(known: Incident, *, stored: bool = True, remarks: Iterable[str] = (
     }
 
 
-def event(known: Event, *, stored: bool = True, remarks: Iterable[str] = ()) -> Plain:
+def event(
+    known: Event,
+    *,
+    stored: bool = True,
+    remarks: Iterable[str] = (),
+    runbooks: Runbooks = PAGES,
+) -> Plain:
     """Return what happened to an incident."""
-    told = incident(known.incident, stored=stored, remarks=remarks)
+    told = incident(known.incident, stored=stored, remarks=remarks, runbooks=runbooks)
     return {"seq": known.seq, "event": known.event, "incident": told}
 
 
@@ -207,13 +223,14 @@ def compared(known: Compared) -> Plain:
     }
 
 
-def finding(known: Finding) -> Plain:
+def finding(known: Finding, runbooks: Runbooks = PAGES) -> Plain:
     """Return what a host states about its own parts."""
     return {
         "kind": known.kind.value,
         "component": str(known.component),
         "layer": known.component.layer.value,
         "text": known.text,
+        "runbook": runbooks.of(runbook_of_finding(known.kind)),
         "wall_ns": known.wall_ns,
         "evidence": known.evidence,
     }

@@ -20,6 +20,7 @@ DELETES = {
     "hosts": "DELETE FROM hosts WHERE host = ?",
     "tasks": "DELETE FROM tasks WHERE id = ?",
     "incidents": "DELETE FROM incidents WHERE id = ?",
+    "words": "DELETE FROM words WHERE incident = ?",
     "letters": "DELETE FROM letters WHERE key = ?",
 }
 """Table of bodies -> what deletes the row of a key."""

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import duckdb
 import structlog
 
+from analyzer.review.words import Words
 from analyzer.roster.registry import HostState
 from analyzer.store import backup
 from analyzer.store.aside import Unreadable, set_aside, sorted_out
@@ -243,9 +244,24 @@ class Store:
 
     async def trim_incidents(self, before_ns: int) -> None:
         """Drop incidents that recovered and were last touched before `before_ns`."""
-        delete = "DELETE FROM incidents WHERE state = ? AND updated_ns < ?"
+        old = "FROM incidents WHERE state = ? AND updated_ns < ?"
         values = [IncidentState.RECOVERED.value, before_ns]
-        await self._run(lambda c: c.execute(delete, values))
+
+        def work(connection: duckdb.DuckDBPyConnection) -> None:
+            mine = f"DELETE FROM words WHERE incident IN (SELECT id {old})"  # noqa: S608 - a constant
+            connection.execute(mine, values)
+            connection.execute(f"DELETE {old}", values)
+
+        await self._run(work)
+
+    async def put_words(self, words: Words) -> None:
+        """Store what was said of an incident; it goes with that."""
+        put, values = "INSERT OR REPLACE INTO words VALUES (?, ?)", [words.incident, _text(words)]
+        await self._run(lambda c: c.execute(put, values))
+
+    async def words(self) -> list[Words]:
+        """Return what was said of incidents; what cannot be read is set aside."""
+        return await self._bodies("words", "SELECT incident, body FROM words", Words)
 
     # --- what receivers are to be told ----------------------------------------------------------
 

@@ -32,7 +32,7 @@ groups, meters, learned addresses, tunnels, the datapath's flows, filters of
 tc, routes, neighbours, versions. It holds names, addresses and headers that
 flows match, but no packet's content. --samples repeats what changes.
 
-Exit code 0: written; 1: Open vSwitch does not answer; 2: the command is wrong.
+exit status: 0 written; 2 the command is wrong; 3 Open vSwitch does not answer
 """
 
 TIMEOUT_S = 10.0

@@ -50,8 +50,8 @@ controllers all but ovn-kubernetes) leaves endpoints that are not walked, nor
 are those whose rail is that of their RNIC, or that files declare. Ports left
 out are listed; the analyzer's diagnose knows their endpoints from the agents.
 
-Exit code 0: all arrives; 1: something does not, or cannot be told; 2: the
-question is wrong.
+exit status: 0 all arrives; 1 something does not, or cannot be told; 2 the
+question is wrong; 3 Open vSwitch, or the agent, does not answer
 """
 
 Place = tuple[Path, str, str]

@@ -10,11 +10,15 @@ import msgspec
 from netagent.commands.asking import CONFIG
 from netagent.config import AgentConfig, load
 from netagent.model.errors import ConfigError
+from netagent.terminal import USAGE, unusable
 
 EPILOG = """\
 examples:
   netagent check-config                              the installed agent's file
   netagent check-config --config agent.toml --json
+
+Checks the files that it names, too.
+exit status: 0 it can be used, 2 it cannot; the error names file and line
 """
 
 NO_RAILS = """\
@@ -40,14 +44,13 @@ def run(arguments: argparse.Namespace) -> int:
     except ConfigError as error:
         if not arguments.json:
             raise
-        problem = {"path": error.path, "line": error.line, "error": error.message}
-        print(json.dumps({"ok": False, **problem}))
-        return 2
+        print(json.dumps(unusable(error)))
+        return USAGE
     values = msgspec.to_builtins(config)
     if arguments.json:
-        print(json.dumps({"ok": True, "config": values}, indent=2))
+        print(json.dumps({"ok": True, "file": path, "config": values}, indent=2))
         return 0
-    print(f"{path}: fine; with defaults it says")
+    print(f"{path}: ok; with defaults it says")
     rules = config.endpoints.rules()
     if rules is not None and rules.rail is None and not config.ovs.rails:
         print(f"warning: {NO_RAILS}")

@@ -35,9 +35,9 @@ examples:
   netagent doctor --json | jq '.[] | select(.state == "missing")'
   netagent doctor --deep         also the board: PCIe, GPUs, MTUs, GIDs, ...
 
-Exit code 1: something that the basic job needs is missing, or, with --deep,
-something is wrong. What is merely absent costs accuracy or a feature; the
-remedy says which. Nothing on the host is changed.
+exit status: 0 well; 1 something that the basic job needs is missing, or, with
+--deep, something is wrong. What is merely absent costs accuracy or a feature;
+the remedy says which. Nothing on the host is changed.
 """
 
 WIDTH = 79

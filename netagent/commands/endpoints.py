@@ -24,6 +24,9 @@ examples:
 
 Tunnels, patch and internal ports, and the RNICs of rails are never endpoints,
 and are left out of --unprobed.
+
+exit status: 0 well; 1 something is wrong with it; 2 the agent's file is wrong;
+3 OVSDB does not answer
 """
 
 WAIT_S = 3.0

@@ -30,8 +30,8 @@ it. The host's name is that of the invitation. Written are a key, which never
 leaves the host, and its certificate, below STATE/tls, and FILE unless it is
 there. The agent renews the certificate by itself.
 
-Exit code 1: the analyzer does not answer, or refuses; 2: what was given, or
-what is there, cannot be used.
+exit status: 0 it has its certificate; 2 what was given, or what is there,
+cannot be used; 3 the analyzer does not answer, or refuses
 """
 
 PORT = 8421

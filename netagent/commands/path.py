@@ -16,7 +16,7 @@ own, whatever way the flows of the pair take; so it works where the RNIC
 encapsulates and no outer header is seen. With --count it sends as many packets
 to each router of each way and shows how many arrived.
 
-exit status: 0; 1 if no way is known
+exit status: 0; 1 if no way is known; 3 the agent does not answer
 """
 
 

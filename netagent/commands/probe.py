@@ -16,6 +16,9 @@ examples:
 NETWORK, PROBER and RESPONDER say where the time went. Where the kernel or the
 RNIC stamps packets, the responder's part of a probe comes with the next reply
 on the same port, so the last reply of each port has no times.
+
+exit status: 0 all probes are answered; 1 one was not; 2 the question is wrong;
+3 the agent does not answer
 """
 
 WIDTH = 79

@@ -22,7 +22,7 @@ examples:
   netagent rnics --json | jq '.devices[] | {name, pci, physical_function}'
   ip netns exec NAME netagent rnics    (a container's, in exclusive mode)
 
-Exit code 1: there is no RDMA device, or a port is not active.
+exit status: 0 well; 1 there is no RDMA device, or a port is not active
 """
 
 

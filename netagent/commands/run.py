@@ -20,6 +20,9 @@ example:
 
 Runs in the host's network namespace, as root, until SIGTERM; then it tells the
 analyzer that its endpoints leave, so that a planned stop is no failure.
+
+exit status: 0 stopped as asked; 2 its file cannot be used; 3 something that it
+needs is not there
 """
 
 

@@ -13,6 +13,9 @@ examples:
   netagent status
   netagent status --url https://198.18.0.10:8421 --ca ca.pem \\
       --cert admin.pem --key admin.key --json
+
+exit status: 0 well; 1 it has findings; 2 the question is wrong; 3 the agent
+does not answer
 """
 
 

@@ -42,9 +42,10 @@ what was seen.
   path     single packets' ways as a tree, and their outer headers
 
 Needs root (or CAP_BPF, CAP_PERFMON and a writable /run/netagent), bcc and
-kprobes; netagent doctor says what is there. Exit code 0: no packet vanished;
-1: some did, it cannot be told, this host cannot trace, or another trace is at
-work; 2: the request is wrong.
+kprobes; netagent doctor says what is there.
+
+exit status: 0 no packet vanished; 1 some did, or it cannot be told; 2 the
+request is wrong; 3 this host cannot trace, or another trace is at work
 """
 
 _CAPS = {

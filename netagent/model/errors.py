@@ -2,7 +2,7 @@
 """Everything this product raises on purpose.
 
 NetAgentError
-├── ConfigError            the operator can fix it        exit 2
+├── ConfigError            the operator can fix it        exit 2; all others 3
 ├── CapabilityMissing      the host lacks something       the agent degrades
 ├── ProtocolError
 │   ├── LocalProtocolError     we broke the rules         a bug: crash
@@ -61,7 +61,7 @@ class Unreachable(NetAgentError):
 
 
 PROBLEM, MISUSE = 1, 2
-"""Exit codes of `netagent` and of its workers: there is no answer; the question makes no sense."""
+"""Exit codes of workers: there is no answer; the question makes no sense."""
 BUSY = 3
 """Exit code of a worker that has no answer as long as another one is at work."""
 
@@ -72,5 +72,16 @@ def plain_of(error: NetAgentError) -> dict[str, str]:
 
 
 def exit_code(error: NetAgentError) -> int:
-    """Return the exit code of a program that `error` ends."""
+    """Return the exit code of a worker that `error` ends."""
     return MISUSE if isinstance(error, ConfigError) else PROBLEM
+
+
+def status_of(error: NetAgentError) -> int:
+    """Return the exit status of a command that `error` ends; an error may have one of its own.
+
+    2: the question cannot be asked so. 3: there is no answer now. 1 is a negative answer.
+    """
+    own: int | None = getattr(error, "exit_status", None)
+    if own is not None:
+        return own
+    return 2 if isinstance(error, ConfigError) else 3

@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from netagent.model.errors import CapabilityMissing, ConfigError, NetAgentError, exit_code, plain_of
+from netagent.model.errors import CapabilityMissing, ConfigError, NetAgentError, plain_of, status_of
 from ovs_checks.openflow.packet import Header
 from ovs_checks.openflow.parse import MalformedLine, parse_packet
 from ovs_checks.sources.answers import open_answers
@@ -88,7 +88,7 @@ def main() -> int:
     except NetAgentError as e:
         sys.stderr.write(f"netagent: {e}\n")
         sys.stdout.write(json.dumps(plain_of(e)) + "\n")
-        return exit_code(e)
+        return status_of(e)
     except KeyboardInterrupt:
         return 130
     json.dump(told, sys.stdout)

@@ -23,6 +23,7 @@ from analyzer.commands import (
     tasks,
     watch,
 )
+from netagent.terminal import PIPE
 
 ROOT = Path(__file__).parents[2]
 
@@ -277,6 +278,27 @@ def test_what_stands_beside_an_incident_is_shown_as_no_evidence():
         assert "besides" not in fits(show.report(older, pairs=8))
 
 
+def test_an_incident_says_where_its_runbook_is_and_what_people_say_of_it():
+    said = {"by": "", "wall_ns": INCIDENT["detected_ns"], "right": False, "note": "x" * 90}
+    words = [said | {"component": "host h1"}, said | {"by": "ada", "right": True, "component": ""}]
+    pages = "https://wiki.example/" + "n" * 80 + "/flow-loses.md"
+    text = fits(show.report({**INCIDENT, "runbook": pages, "feedback": words}, pairs=8))
+    assert pages in "".join(text.split())
+    assert "  - wrong, somebody said 2026-11-20 06:00:00Z; at fault was host h1:" in text
+    assert "  - right, ada said 2026-11-20 06:00:00Z:" in text
+    assert "runbook" not in fits(show.report(INCIDENT, pairs=8))  # of an earlier analyzer
+
+
+def test_states_are_coloured_where_that_is_asked_for(canned, capsys):
+    canned.answers["/v1/incidents"] = (200, {"incidents": [INCIDENT]})
+    canned.answers["/v1/incidents/i1a2b-77"] = (200, INCIDENT)
+    for words in (["incidents"], ["show", "i1a2b-77"]):
+        assert cli.main(words) == 0
+        assert "\x1b" not in capsys.readouterr().out
+        assert cli.main([*words, "--color", "always"]) == 0
+        assert "\x1b[31mconfirmed\x1b[0m" in capsys.readouterr().out
+
+
 def test_capacity_fails_where_no_more_fits(canned, capsys):
     for takes, status in ((2304, 0), (256, 1), (None, 1)):
         canned.answers["/v1/capacity"] = (200, {**CAPACITY, "takes": takes})
@@ -453,7 +475,7 @@ def test_watch_prints_what_is_open_then_each_event_until_interrupted(canned, cap
         (["show", "i1"], 1, "no such thing; look", "look"),
         (["ca", "revoke", "h0"], 1, "no such thing; look", "look"),
         (["incidents", "--url", "odd"], 2, "--url: 'odd' is no URL such as", ""),
-        (["check-config", "/nowhere"], 2, "", None),
+        (["check-config", "/nowhere"], 2, "", ""),
         (["replay", "/nowhere"], 2, "/nowhere: cannot be read", ""),
         (["ca", "list", "--state", "/nowhere"], 2, "no authority is here", ""),
     ],
@@ -509,7 +531,7 @@ def test_a_reader_that_goes_away_ends_a_command_quietly(canned):
         command.stdout.readline()
         command.stdout.close()
         errors = command.stderr.read()
-    assert command.returncode == cli.SIGPIPE_STATUS
+    assert command.returncode == PIPE
     assert errors == b""
 
 

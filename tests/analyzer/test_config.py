@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -418,3 +419,22 @@ def test_a_webhook_that_cannot_be_used_is_told_with_its_line(write, text, line, 
 def test_plain_http_to_a_receiver_elsewhere_needs_the_operators_word(write):
     loaded = load(write(HOOK.replace("https", "http") + "insecure = true\n"))
     assert loaded.webhooks[0].insecure
+
+
+@pytest.mark.parametrize("url", ["https://w.example/n", "/srv/pages", "http://w/{name}?x=1", ""])
+def test_runbooks_are_on_this_disk_unless_it_is_said_where_else(write, url):
+    pages = load(write(f'[runbooks]\nurl = "{url}"\n')).runbooks.pages
+    named = pages.of("link-slow")
+    if url:
+        assert named == (
+            url.replace("{name}", "link-slow") if "{" in url else f"{url}/link-slow.md"
+        )
+    else:
+        assert Path(named).read_text().startswith("# A link delays packets\n")
+
+
+@pytest.mark.parametrize("url", ["javascript:x", "docs", "https://a b", f"/{'x' * 500}"])
+def test_runbooks_are_at_a_url_or_an_absolute_path(write, url):
+    with pytest.raises(ConfigError) as caught:
+        load(write(f'\n[runbooks]\nurl = "{url}"\n'))
+    assert caught.value.line == 3

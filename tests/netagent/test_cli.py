@@ -64,7 +64,7 @@ def test_an_unknown_verb_is_misuse(capsys):
     ("raised", "code"),
     [
         (ConfigError("f", "bad", 3), 2),
-        (Unreachable("h1", "refused"), 1),
+        (Unreachable("h1", "refused"), 3),
         (KeyboardInterrupt(), 130),
         (None, 0),
     ],
@@ -90,11 +90,11 @@ def test_with_json_an_error_is_json_as_well(monkeypatch, capsys, verb):
     monkeypatch.setattr(module, "run", run)
     words = [verb, *(("drops", "udp") if verb == "trace" else ())]
     text = "OVSDB unavailable: start it"
-    assert main([*words, "--json"]) == 1
+    assert main([*words, "--json"]) == 3
     out, err = capsys.readouterr()
     assert json.loads(out) == {"error": text, "remedy": "start it"}
     assert err == f"netagent: {text}\n"
-    assert main(words) == 1
+    assert main(words) == 3
     assert capsys.readouterr() == ("", err)
 
 
@@ -102,7 +102,7 @@ def test_with_json_an_error_of_a_process_of_its_own_is_json_as_well(tmp_path, ca
     packets = tmp_path / "packets"
     packets.touch()
     place = ["--rundir", str(tmp_path)]
-    assert main(["flows", "sweep", "br0", str(packets), *place, "--json"]) == 1
+    assert main(["flows", "sweep", "br0", str(packets), *place, "--json"]) == 3
     out, err = capfd.readouterr()
     assert "start ovsdb-server" in json.loads(out)["remedy"]
     assert err == f"netagent: {json.loads(out)['error']}\n"

@@ -101,7 +101,7 @@ def test_as_json_every_line_is_named(ovs, tmp_path, capsys):
     [
         (("nope", "{packets}", "--rundir={rundir}"), 2, "no bridge 'nope'"),
         (("br0", "/nonexistent", "--rundir={rundir}"), 2, "/nonexistent: No such file"),
-        (("br0", "{packets}", "--rundir=/nonexistent"), 1, "/nonexistent"),
+        (("br0", "{packets}", "--rundir=/nonexistent"), 3, "/nonexistent"),
         (("br0", "{packets}", "--bundle=/nonexistent"), 2, "/nonexistent: No such file"),
     ],
 )

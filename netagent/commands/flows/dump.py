@@ -22,6 +22,9 @@ examples:
   netagent flows --rundir /var/run/openvswitch --json
   netagent flows --bundle h0.tar.gz --bridge br-int
   netagent flows trace br-int in_port=veth3,udp,nw_dst=10.0.0.12,udp_dst=4791
+
+exit status: 0 dumped; of a QUESTION as its --help says; 2 the question is
+wrong; 3 the agent, or Open vSwitch, does not answer
 """
 
 QUESTIONS = {

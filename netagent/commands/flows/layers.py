@@ -31,8 +31,8 @@ What one sample cannot settle is a note; --samples 2 makes it a warning.
 Whether the tables are what an SDN controller wants, the analyzer knows:
 netagent-analyzer intent diff HOST.
 
-Exit code 0: no warning; 1: a warning, or a question has no answer; 2: the
-question is wrong.
+exit status: 0 no warning; 1 a warning, or a question has no answer; 2 the
+question is wrong; 3 Open vSwitch does not answer
 """
 
 

@@ -34,8 +34,8 @@ bundles of both hosts. A warning is likely to cost packets, a note is not.
 --every looks again and again, at what changed only, and prints what is new (+)
 and what is gone (-), with --json a line each time; Ctrl-C ends it.
 
-Exit code 0: no warning; 1: a warning, or a question has no answer; 2: the
-question is wrong.
+exit status: 0 no warning; 1 a warning, or a question has no answer; 2 the
+question is wrong; 3 Open vSwitch does not answer
 """
 
 _Key = tuple[str, Component, str]

@@ -28,8 +28,9 @@ that has it. What meets connection tracking, groups, NORMAL or patch ports, or
 a tunnel over IPv6, is walked one by one, some thousands a second. Needs numpy
 (python3-numpy), which a process of its own loads.
 
-Exit code 0: all leave by a port or a tunnel; 1: some do not, or it cannot be
-told, or a line was not understood; 2: the question is wrong.
+exit status: 0 all leave by a port or a tunnel; 1 some do not, or it cannot be
+told, or a line was not understood; 2 the question is wrong; 3 Open vSwitch
+does not answer
 """
 
 _ARRIVES = {"output", "tunnelled"}

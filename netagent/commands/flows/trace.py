@@ -34,8 +34,8 @@ in hexadecimal; FLOW then says only how it came in. Nothing is learned from the
 packet, and no controller gets it.
 
 Open vSwitch is found like the ovs-* tools do: by --db, or OVS_RUNDIR.
-Exit code 0: traced; 1: it met what it cannot decide, or Open vSwitch does
-not answer; 2: the question is wrong.
+exit status: 0 traced; 1 it met what it cannot decide; 2 the question is wrong;
+3 Open vSwitch does not answer
 """
 
 

@@ -45,7 +45,7 @@ def answering(monkeypatch, *names):
 def test_an_answer_does_not_say_where_to_write(tmp_path, monkeypatch, capsys):
     answering(monkeypatch, "../../etc/passwd")
     words = ["export", "--since", "1h", "-o", str(tmp_path / "out"), "--only", "minute"]
-    assert cli.main(words) == 1
+    assert cli.main(words) == 3
     assert "no file of a history" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 

@@ -100,3 +100,33 @@ def test_a_picture_is_drawn(tmp_path):
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(ConfigError, match="cannot be written"):
         history._plot(str(tmp_path), "pair", found)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["link leaf-1 -- spine-2"], {"component": "link leaf-1 -- spine-2"}),
+        (["a/rail0", "b/rail0"], {"source": "a/rail0", "target": "b/rail0"}),
+        (["a/rail0"], {"endpoint": "a/rail0"}),
+        (["--endpoint", "a/rail0"], {"endpoint": "a/rail0"}),
+    ],
+)
+def test_what_is_asked_for_may_be_named_without_options(words, named):
+    asked = query(args(*words, "--since", "2h"), now_ns=START_NS)
+    assert asked["since_ns"] == START_NS - 2 * 60 * MINUTE_NS
+    names = ("component", "endpoint", "source", "target")
+    assert {name: asked[name] for name in names if asked[name]} == named
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["link", "leaf-1", "--", "spine-2"], "wants quotes"),
+        (["cable x"], "cable"),
+        (["a/rail0", "--component", "switch x"], "one way"),
+        ([], "name a component"),
+    ],
+)
+def test_what_names_nothing_says_how_to(words, said):
+    with pytest.raises(ConfigError, match=said):
+        query(args(*words), now_ns=START_NS)

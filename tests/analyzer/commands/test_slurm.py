@@ -81,7 +81,7 @@ def test_what_hooks_missed_is_swept(tmp_path, job, capsys, monkeypatch):
         assert said.splitlines() == ["slurm.ada.17: withdrawn", "slurm.ada.19: withdrawn"]
         assert tasks(server.url).keys() == {"slurm.ada.18", "train-a"}
         for broken in (squeue(tmp_path, "echo gone >&2; exit 1"), str(tmp_path / "none")):
-            assert main(["slurm", "sweep", "--url", server.url, "--squeue", broken]) == 2
+            assert main(["slurm", "sweep", "--url", server.url, "--squeue", broken]) == 3
         assert "gone" in capsys.readouterr().err
         assert tasks(server.url).keys() == {"slurm.ada.18", "train-a"}
         said, _ = hook(capsys, server.url, "sweep", "--squeue", squeue(tmp_path, "true"))

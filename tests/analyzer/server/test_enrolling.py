@@ -118,7 +118,7 @@ def test_a_host_enrols_once_and_what_it_wrote_is_what_an_agent_needs(
         assert client.post("/v1/invitations", json={"host": "h1"}).status_code == 403
         assert client.post("/v1/revocations", json={"name": "admin"}).status_code == 403
     capsys.readouterr()
-    assert enrolled(served, token, tmp_path / "again") == 1
+    assert enrolled(served, token, tmp_path / "again") == 3
     assert "ask for another" in capsys.readouterr().err
 
 
@@ -126,7 +126,7 @@ def test_an_authority_that_the_token_does_not_tell_of_is_not_trusted(
     served, asked, tmp_path, capsys
 ):
     secret, _, known = asked("invite", "h0")["token"].partition(".")
-    assert enrolled(served, f"{secret}.{known[::-1]}", tmp_path / "h0") == 1
+    assert enrolled(served, f"{secret}.{known[::-1]}", tmp_path / "h0") == 3
     assert "somebody stands between" in capsys.readouterr().err
     assert not (tmp_path / "h0" / "tls" / "host.pem").exists()
     assert enrolled(served, f"{secret}.{known}", tmp_path / "h0") == 0  # it was not told there

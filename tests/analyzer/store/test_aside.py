@@ -43,9 +43,10 @@ def test_only_the_row_that_is_meant_leaves_its_table(connection):
     connection.execute("INSERT INTO hosts VALUES ('a', '{}'), ('b', '{}')")
     connection.execute("INSERT INTO tasks VALUES ('a', '{}'), ('b', '{}')")
     connection.execute("INSERT INTO incidents VALUES ('a', 'open', 1, ''), ('b', 'open', 1, '')")
+    connection.execute("INSERT INTO words VALUES ('a', '{}'), ('b', '{}')")
     connection.execute("INSERT INTO letters VALUES ('a', '{}'), ('b', '{}')")
     names = ("SELECT host FROM hosts", "SELECT id FROM tasks", "SELECT id FROM incidents",
-             "SELECT key FROM letters")  # fmt: skip
+             "SELECT incident FROM words", "SELECT key FROM letters")  # fmt: skip
     for n, (table, select) in enumerate(zip(aside.DELETES, names, strict=True)):
         set_aside(connection, [Unreadable(table, "a", "{}", "odd")], n)
         assert connection.execute(select).fetchall() == [("b",)]

@@ -12,6 +12,7 @@ import duckdb
 import pytest
 import structlog
 
+from analyzer.review.words import Word, Words
 from analyzer.roster.registry import Registry
 from analyzer.store import opening, segments, tables
 from analyzer.store.manifest import SUMMARIES
@@ -326,6 +327,24 @@ def test_only_recovered_incidents_are_dropped_with_age(path):
         return [i.id for i in await store.incidents()]
 
     assert using(path, work) == ["open", "late"]
+
+
+def test_what_was_said_of_an_incident_is_kept_as_long_as_that(path):
+    said = [Words(name, (Word("a", 1, right=True),)) for name in ("open", "done")]
+
+    async def work(store):
+        old = [incident("open", updated_ns=1), incident("done", IncidentState.RECOVERED, 1)]
+        await store.put_incidents(old)
+        for each in said:
+            await store.put_words(Words(each.incident))
+            await store.put_words(each)
+        before = await store.words()
+        await store.trim_incidents(5)
+        return before, await store.words()
+
+    before, after = using(path, work)
+    assert sorted(before, key=lambda each: each.incident) == said[::-1]
+    assert after == said[:1]
 
 
 def test_one_bad_write_fails_alone(path):

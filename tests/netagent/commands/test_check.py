@@ -248,7 +248,7 @@ def test_the_place_comes_from_the_agent_s_file_where_nothing_else_says_it(tmp_pa
 def test_without_ovsdb_the_remedy_is_told(tmp_path, capsys, monkeypatch):
     monkeypatch.undo()
     place = ["--rundir", str(tmp_path), *PLACE[2:]]
-    assert main(["check", "c0/rail0", "c1/rail0", *place]) == 1
+    assert main(["check", "c0/rail0", "c1/rail0", *place]) == 3
     assert "start ovsdb-server" in capsys.readouterr().err
 
 

@@ -18,7 +18,7 @@ def file(tmp_path):
 def test_a_good_file_is_shown_with_its_defaults(file, capsys):
     assert main(["check-config", str(file)]) == 0
     text = capsys.readouterr().out
-    assert "fine" in text
+    assert f"{file}: ok" in text
     assert "probe.port = 18515" in text
 
 
@@ -35,7 +35,7 @@ def test_a_bad_file_is_told_with_its_line(file, capsys):
     assert f"{file}:4: unknown key" in capsys.readouterr().err
     assert main(["check-config", str(file), "--json"]) == 2
     answer = json.loads(capsys.readouterr().out)
-    assert (answer["ok"], answer["line"], answer["path"]) == (False, 4, str(file))
+    assert (answer["ok"], answer["line"], answer["file"]) == (False, 4, str(file))
 
 
 def test_tls_files_must_be_there(file, capsys):
@@ -49,7 +49,7 @@ def test_tls_files_must_be_there(file, capsys):
 
 def test_the_file_may_be_given_as_other_commands_take_it(file, capsys):
     assert main(["check-config", "--config", str(file)]) == 0
-    assert f"{file}: fine" in capsys.readouterr().out
+    assert f"{file}: ok" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

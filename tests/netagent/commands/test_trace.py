@@ -218,8 +218,8 @@ def test_durations_have_the_unit_that_fits(duration_ns, text):
 @pytest.mark.parametrize(
     ("error", "code", "remedy"),
     [
-        (CapabilityMissing("tracing (no kprobes)", "another kernel"), 1, "another kernel"),
-        (TooSoon("trace worker", "another trace is at work on this host: try again later"), 1, ""),
+        (CapabilityMissing("tracing (no kprobes)", "another kernel"), 3, "another kernel"),
+        (TooSoon("trace worker", "another trace is at work on this host: try again later"), 3, ""),
         (RemoteProtocolError("rows is not within 16 and 9"), 2, ""),
     ],
 )

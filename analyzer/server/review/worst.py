@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The route that tells which components lost most, and how much of a time was judged."""
+
+import asyncio
+from dataclasses import asdict
+from typing import Annotated
+
+from litestar import Response, get
+from litestar.params import QueryParameter
+
+from analyzer.server.documents import PROBLEM, gives
+from analyzer.server.http import Call, analyzer_of, as_json
+from analyzer.server.identity import require_admin
+from analyzer.store.worst import worst as worst_of
+from netagent.model.errors import RemoteProtocolError
+from netagent.model.path import Kind
+
+MOST_NS = 92 * 86400 * 10**9
+"""Most nanoseconds that are looked at for one question. Chosen: a quarter of a year, which is two
+thousand files."""
+
+Ns = Annotated[int, QueryParameter(ge=0, le=2**62, description="Unix nanoseconds.")]
+
+
+@get(
+    "/v1/history/worst",
+    responses={200: gives("Components."), 400: PROBLEM, 403: PROBLEM, 503: PROBLEM},
+    tags=["incidents"],
+)
+async def worst(
+    request: Call,
+    since_ns: Ns,
+    until_ns: Ns,
+    kind: Annotated[Kind, QueryParameter(description="Of which kind.")] = Kind.LINK,
+    limit: Annotated[int, QueryParameter(ge=1, le=100, description="Most of them.")] = 10,
+) -> Response[bytes]:
+    """Return the components of a kind that lost the largest share of the probes that cross them.
+
+    `windows` of `expected` ones were judged in that time.
+    """
+    analyzer = analyzer_of(request)
+    require_admin(request, analyzer.config.admins)
+    until_ns = min(until_ns, analyzer.clock())
+    if not 0 < until_ns - since_ns <= MOST_NS:
+        raise RemoteProtocolError("since_ns is before until_ns, by 92 days at most")
+    database = analyzer.config.database
+    async with analyzer.reading:
+        found = await asyncio.to_thread(worst_of, database, kind.value, since_ns, until_ns, limit)
+    return as_json(
+        {
+            "kind": kind.value,
+            "since_ns": since_ns,
+            "until_ns": until_ns,
+            "worst": [asdict(each) for each in found.lossy],
+            "windows": found.windows,
+            "expected": (until_ns - since_ns) // (analyzer.config.window_s * 10**9),
+            "damaged": found.damaged,
+        }
+    )
+
+
+ROUTES = (worst,)

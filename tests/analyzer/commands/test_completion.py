@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+import shutil
+import subprocess
+
+import httpx
+import pytest
+
+from analyzer.cli import VERBS, parser
+from analyzer.commands.completion import following
+from tests.analyzer.commands.running import ENVIRON, analyzer_with, ran
+from tests.analyzer.server.test_routes import incident
+
+
+def names(path, _):
+    return {
+        "/v1/incidents": ["i1", "i2"],
+        "/v1/tasks": ["train-a", "odd\x1b[2J"],
+        "/v1/endpoints": ["train-a-0/rail0", "train-b-0/rail0"],
+    }[path]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["sh"], ["show"]),
+        (["-v", "sho"], ["show"]),
+        (["show", ""], ["i1", "i2"]),
+        (["innocent", ""], ["train-a"]),
+        (["diagnose", "train-a-0/rail0", "train-b"], ["train-b-0/rail0"]),
+        (["history", "--since", "2h", "--endpoint", "train-a"], ["train-a-0/rail0"]),
+        (["endpoints", "--task", ""], ["train-a"]),
+        (["show", "--pa"], ["--pairs"]),
+        (["tasks", ""], []),
+        (["nothing", ""], []),
+    ],
+)
+def test_what_could_follow_is_offered(words, expected):
+    assert following(words, names, parser) == expected
+
+
+def test_without_a_word_all_verbs_are():
+    assert following([], names, parser) == list(VERBS)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash: apt-get install bash")
+def test_a_shell_completes_by_it(tmp_path):
+    bin_ = tmp_path / "bin"
+    bin_.mkdir()
+    program = bin_ / "netagent-analyzer"
+    program.write_text('#!/bin/sh\nexec python -m analyzer.cli "$@"\n')
+    program.chmod(0o755)
+    with analyzer_with(tmp_path, incident("i1"), incident("i2")) as url:
+        httpx.put(f"{url}/v1/tasks/train-a", json={"containers": ["a"], "rails": [0]})
+
+        def completed(*words):
+            typed = " ".join(f"'{word}'" for word in words)
+            script = (
+                "source <(netagent-analyzer completion bash)\n"
+                f"COMP_WORDS=(netagent-analyzer {typed}); COMP_CWORD={len(words)}\n"
+                '_netagent_analyzer; echo "${COMPREPLY[@]}"'
+            )
+            environ = ENVIRON | {
+                "PATH": f"{bin_}:{ENVIRON['PATH']}", "NETAGENT_ANALYZER_URL": url,
+            }  # fmt: skip
+            done = subprocess.run(
+                ["bash", "-c", script], env=environ, capture_output=True, text=True, check=True,
+                timeout=120,
+            )  # fmt: skip
+            return done.stdout.split()
+
+        assert completed("inn") == ["innocent"]
+        assert completed("show", "i") == ["i1", "i2"]
+        assert completed("innocent", "") == ["train-a"]
+        assert "--watch" in completed("tasks", "--")
+
+
+def test_without_an_analyzer_no_name_is_offered():
+    done = ran("completion", "words", "show", NETAGENT_ANALYZER_URL="http://127.0.0.1:1")
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command, as a process, against an analyzer, as another one; and what it prints."""
+
+import json
+import time
+from dataclasses import replace
+
+from analyzer.commands.report import report
+from analyzer.review.report import figures
+from netagent.model.verdict import IncidentState
+from tests.analyzer.commands.running import analyzer_with, ran
+from tests.analyzer.review import test_report as made
+from tests.analyzer.server.test_routes import incident
+from tests.analyzer.test_cli import fits
+
+
+def test_a_report_is_text_json_and_a_page(tmp_path):
+    now_ns = time.time_ns()
+    over = replace(
+        incident("i1", IncidentState.RECOVERED), tasks=("train-a",),
+        detected_ns=now_ns - 90 * 10**9, localized_ns=now_ns - 88 * 10**9,
+        updated_ns=now_ns, recovered_ns=now_ns - 30 * 10**9,
+    )  # fmt: skip
+    page = tmp_path / "report.html"
+    with analyzer_with(tmp_path, over) as url:
+        assert ran("feedback", "i1", "right", "--url", url).returncode == 0
+        text = ran("report", "--since", "1h", "--url", url)
+        assert text.returncode == 0, text.stderr
+        fits(text.stdout.splitlines())
+        assert "1 right, 0 wrong, 0 not judged (100% right)" in text.stdout
+        assert "recovered after  1      60.0" in text.stdout
+        assert "no window was judged" in text.stdout
+        told = json.loads(ran("report", "--since", "1h", "--json", "--url", url).stdout)
+        assert told["tasks"] == [{"task": "train-a", "incidents": 1, "seconds": 60.0}]
+        assert told["worst"] == []
+        written = ran("report", "--html", str(page), "--url", url)
+        assert written.stdout == f"written to {page}\n"
+        assert "train-a" in page.read_text()
+        odd = ran("report", "--html", str(tmp_path / "no" / "x"), "--url", url, "--json")
+        assert odd.returncode == 2
+        assert "cannot be written" in json.loads(odd.stdout)["error"]
+    assert ran("report", "--since", "1h", "--until", "2h").returncode == 2
+
+
+def test_long_names_and_no_history_fit_on_a_screen():
+    long = "x" * 100
+    word = {"right": False, "component": f"host {long}", "note": long, "by": "a"}
+    many = [
+        made.incident(f"i{n}", component=f"host {long}{n}", layer=long, tasks=[f"{long}{n}"])
+        for n in range(20)
+    ]
+    wrong = made.incident("i99", feedback=[word])
+    unprobed = [{"what": "port", "why": long}]
+    told = figures([*many, wrong], since_ns=0, until_ns=10**15, unprobed=unprobed)
+    text = fits(report(told))
+    assert "an admin's certificate is needed" in text
+    assert "called wrong:" in text
+    assert fits(report(figures([], since_ns=0, until_ns=10**15)))
