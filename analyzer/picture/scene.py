@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.intake.flows import FlowNumbers
 from analyzer.intake.table import WindowTable
 from analyzer.localize.routes import NO_ROUTE, RouteTable
 from analyzer.localize.topology import LearnedTopology
@@ -23,8 +24,10 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-UNKNOWN = ""
+UNKNOWN = "unknown"
 """Name of a leaf that is not known."""
+MAX_MASKS = 64
+"""Most callers' masks kept in a window. Chosen: more tenants than look at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,49 +52,25 @@ def natural(name: str) -> tuple[tuple[int, str], ...]:
     return tuple((int(part), "") if n % 2 else (-1, part) for n, part in enumerate(parts))
 
 
-class Scene:
-    """A window, its endpoints, and how its packets went; arrays of rows are (n_rows,)."""
+class Ends:
+    """The endpoints that are known in a window, and what they are; arrays are (n_endpoints,)."""
 
-    def __init__(
-        self,
-        table: WindowTable,
-        known: Mapping[EndpointId, Endpoint],
-        topology: LearnedTopology,
-    ) -> None:
-        self.table, self._known, self.topology = table, known, topology
-        self._masks: dict[tuple[str, ...] | None, Mask] = {}
+    def __init__(self, known: Mapping[EndpointId, Endpoint], numbers: FlowNumbers) -> None:
+        self._known, self._numbers, self._changes = known, numbers, numbers.changes
+        self.endpoints = tuple(known.values())
+        place = {each.id: n for n, each in enumerate(self.endpoints)}
+        of_number = [(number, place.get(each, -1)) for number, each in numbers.ends_in_use()]
+        self.place = np.full(numbers.endpoints, -1)
+        """(n,) place in `endpoints` by the endpoint's number; -1 where it is not known."""
+        if of_number:
+            at, found = np.array(of_number, np.int64).T
+            self.place[at] = found
 
-    @property
-    def start_ns(self) -> int:
-        """When the window began."""
-        return self.table.rows.window.start_ns
-
-    @property
-    def width_ns(self) -> int:
-        """How long it was."""
-        return self.table.rows.window.width_ns
-
-    # --- endpoints ------------------------------------------------------------------------------
-
-    @cached_property
-    def _met(self) -> tuple[Ints, tuple[Endpoint, ...]]:
-        numbers = self.table.numbers
-        is_met = np.zeros(numbers.endpoints, np.bool_)
-        is_met[self.table.ends] = True
-        met = np.flatnonzero(is_met).tolist()
-        ends = tuple(self._known[numbers.endpoint(each)] for each in met)
-        return np.cumsum(is_met) - 1, ends
-
-    @property
-    def endpoints(self) -> tuple[Endpoint, ...]:
-        """Those that any row is of."""
-        return self._met[1]
-
-    @cached_property
-    def ends(self) -> Ints:
-        """(2, n_rows) places of sources and targets in `endpoints`."""
-        found: Ints = self._met[0][self.table.ends]
-        return found
+    def holds(self, known: Mapping[EndpointId, Endpoint], numbers: FlowNumbers) -> bool:
+        """Return whether these are the endpoints of another window, too."""
+        return (
+            self._known is known and self._numbers is numbers and self._changes == numbers.changes
+        )
 
     @cached_property
     def hosts(self) -> Names:
@@ -108,27 +87,75 @@ class Scene:
         """Tasks of `endpoints`."""
         return Names.by([end.task for end in self.endpoints])
 
+    def named(self, mask: Mask) -> Names:
+        """Return the names of those that `mask` (n_endpoints,) has; the others have none (-1)."""
+        mine = np.flatnonzero(mask)
+        some = Names.by([str(self.endpoints[each].id) for each in mine.tolist()])
+        of = np.full(len(self.endpoints), -1)
+        of[mine] = some.of
+        return Names(of, some.names)
+
+    @cached_property
+    def rail_names(self) -> Names:
+        """Rails by name."""
+        return Names.by([f"rail{end.id.rail}" for end in self.endpoints])
+
+
+class Scene:
+    """A window, its endpoints, and how its packets went; arrays of rows are (n_rows,)."""
+
+    def __init__(self, table: WindowTable, known: Ends, topology: LearnedTopology) -> None:
+        self.table, self.known, self.topology = table, known, topology
+        self._masks: dict[tuple[str, ...] | None, Mask] = {}
+
+    @property
+    def start_ns(self) -> int:
+        """When the window began."""
+        return self.table.rows.window.start_ns
+
+    @property
+    def width_ns(self) -> int:
+        """How long it was."""
+        return self.table.rows.window.width_ns
+
+    @cached_property
+    def ends(self) -> Ints:
+        """(2, n_rows) places of sources and targets among the endpoints."""
+        found: Ints = self.known.place[self.table.ends]
+        return found
+
     @cached_property
     def leaves(self) -> Names:
-        """Leaves of `endpoints`; UNKNOWN where one is not known."""
-        return Names.by([self.topology.leaf_of(end) or UNKNOWN for end in self.endpoints])
+        """Leaves of the endpoints; UNKNOWN where one is not known."""
+        leaf_of = self.topology.leaf_of
+        return Names.by([leaf_of(end) or UNKNOWN for end in self.known.endpoints])
+
+    def visible(self, patterns: tuple[str, ...] | None) -> Mask:
+        """Return (n_endpoints,) which endpoints are of tasks that may be seen; None: all."""
+        found = self._masks.get(patterns)
+        if found is None:
+            tasks = self.known.tasks
+            may = [
+                patterns is None or any(fnmatchcase(name, each) for each in patterns)
+                for name in tasks.names
+            ]
+            found = self._masks[patterns] = np.array(may, np.bool_)[tasks.of]
+            while len(self._masks) > MAX_MASKS:
+                del self._masks[next(iter(self._masks))]
+        return found
 
     def seen(self, patterns: tuple[str, ...] | None) -> Mask:
         """Return (n_rows,) whose both ends are of tasks that may be seen; None: all."""
-        found = self._masks.get(patterns)
-        if found is None:
-            found = self._masks[patterns] = self._of_tasks(patterns)
+        found: Mask = self.visible(patterns)[self.ends].all(axis=0)
         return found
 
-    def _of_tasks(self, patterns: tuple[str, ...] | None) -> Mask:
-        if patterns is None:
-            return np.ones(self.ends.shape[1], np.bool_)
-        may = [any(fnmatchcase(name, each) for each in patterns) for name in self.tasks.names]
-        is_seen = np.array(may, np.bool_)[self.tasks.of]
-        found: Mask = is_seen[self.ends].all(axis=0)
+    @cached_property
+    def first(self) -> Mask:
+        """(n_rows,) which are the first of their pair of endpoints."""
+        key = self.ends[0] << 32 | self.ends[1]
+        found = np.zeros(len(key), np.bool_)
+        found[np.unique(key, return_index=True)[1]] = True
         return found
-
-    # --- rows -----------------------------------------------------------------------------------
 
     @cached_property
     def columns(self) -> Floats:

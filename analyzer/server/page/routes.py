@@ -2,17 +2,21 @@
 """The routes of the page, and the one by which a session of it is asked for."""
 
 from collections.abc import AsyncIterator, Callable
+from typing import Annotated
 
 import msgspec
 from litestar import Litestar, Response, get, post
 from litestar.datastructures import State
+from litestar.params import FromQuery, QueryParameter
 from litestar.response import Stream
 
+from analyzer.picture.asked import By
 from analyzer.server import diagnoses
 from analyzer.server.analyzer import Analyzer
 from analyzer.server.documents import PROBLEM, gives, takes
 from analyzer.server.http import Call, analyzer_of, as_json, read
 from analyzer.server.identity import PEER, PEER_SERIAL, require_admin, sight
+from analyzer.server.page import fabric as fabrics
 from analyzer.server.page import now as nows
 from analyzer.server.page.events import stream
 from analyzer.server.page.guard import HOLDS
@@ -24,7 +28,12 @@ from netagent.wire.codec import ContentType
 
 MAX_BYTES = 1 << 16
 """Bytes of a body. Chosen: many times those of two ends."""
+MAX_NAME = 1024
+"""Characters of a name in a query. Chosen: many times what names have."""
 ANYWHERE = ("0.0.0.0", "::")
+
+
+Name = Annotated[str | None, QueryParameter(max_length=MAX_NAME)]
 
 
 class SessionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -108,7 +117,21 @@ def _asked(request: Call) -> tuple[Page, Sight]:
     return page, sight(request, page.analyzer.config)
 
 
-VIEWS = (now, events)
+@get("/v1/views/fabric")
+async def fabric(request: Call) -> Response[bytes]:
+    """Return switches, links and hosts with what crossed them."""
+    return as_json(await fabrics.fabric(*_asked(request)))
+
+
+@get("/v1/views/matrix")
+async def matrix(
+    request: Call, by: FromQuery[By] = "leaf", row: Name = None, col: Name = None
+) -> Response[bytes]:
+    """Return from whom to whom probes were lost, and how long they took."""
+    return as_json(await fabrics.matrix(*_asked(request), by, row, col))
+
+
+VIEWS = (now, events, fabric, matrix)
 
 
 def application(analyzer: Analyzer) -> Litestar:
