@@ -28,6 +28,7 @@ VERBS = {
     "incidents": "list incidents: what is at fault, since when",
     "show": "show one incident: verdict, evidence, alternatives",
     "actions": "say what was done about incidents; do what could be, undo it",
+    "open": "open the analyzer's page in a browser, by a link of one use",
     "watch": "follow incidents as they open, are confirmed and recover",
     "diagnose": "walk from one endpoint to another now, hop by hop",
     "innocent": "say whether a task's network was well, and how well it was looked at",

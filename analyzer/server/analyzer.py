@@ -52,6 +52,7 @@ from analyzer.server.kubernetes import Kubernetes
 from analyzer.server.link import Link, LinkClosed, ProcessLink
 from analyzer.server.mail import Mail
 from analyzer.server.meaning import Meanings
+from analyzer.server.page.sessions import Sessions
 from analyzer.server.planner import Planner
 from analyzer.server.ports import Ports
 from analyzer.server.pushing import PushedController
@@ -181,6 +182,9 @@ class Analyzer:
     steady: Steady = field(init=False)
     diagnoses: Diagnoses = field(init=False)
     intended: Intended = field(default_factory=Intended)
+    sessions: Sessions = field(default_factory=Sessions)
+    page_at: tuple[str, int] | None = None
+    """Address and port of the page; None where there is none."""
     _remembered: bool = False
     """Whether what was stored before the start is known here, as to the judge."""
 

@@ -43,6 +43,7 @@ from analyzer.server.identity import (
     sight,
 )
 from analyzer.server.metrics import render
+from analyzer.server.page import routes as page_routes
 from analyzer.server.pages import LIMIT, After, Limit, page
 from analyzer.server.problems import HANDLERS, Problem
 from analyzer.server.sight import Sight
@@ -504,6 +505,7 @@ def application(analyzer: Analyzer) -> Deliveries:
             *actions.ROUTES,
             *webhooks.ROUTES,
             *intent.ROUTES,
+            page_routes.begin,
             *(incidents, events, show, recording),
             *(topology, findings, status, capacity, metrics),
         ],

@@ -12,6 +12,7 @@ from tests.lab.shape import (
     ANALYZER_PORT,
     INTEGRATION_BRIDGE,
     NORTHBOUND,
+    PAGE_PORT,
     SOUTHBOUND,
     Shape,
     Transport,
@@ -94,6 +95,9 @@ def analyzer_toml(directory: Path, certificates: Certificates, *, on_ovn: bool =
 listen = "{ANALYZER_ADDRESS}:{ANALYZER_PORT}"
 database = "{directory / "analyzer" / "netagent.duckdb"}"
 topology = "{directory / "topology.toml"}"
+
+[page]
+listen = "{ANALYZER_ADDRESS}:{PAGE_PORT}"
 
 {_tls(certificates, ANALYZER)}{read}"""
 
