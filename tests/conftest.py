@@ -79,6 +79,14 @@ KERNEL = Capability(
         and importlib.util.find_spec("bcc") is not None
     ),
 )
+BROWSER = Capability(
+    "browser",
+    "make setup-browser",
+    lambda: (
+        shutil.which("chromium") is not None
+        and all(map(importlib.util.find_spec, ("playwright", "axe_playwright_python")))
+    ),
+)
 PACKAGES = Capability(
     "packages",
     "make test-packages",

@@ -28,6 +28,7 @@ export function view(data, { query, go, wide }) {
     data.nodes.length ? [
       legend(by, middle),
       picture(data, by, middle, wide),
+      h("p", { class: "quiet" }, "A lost probe counts on each link that it may have been lost on, there and back: links beside a bad one look bad, too. What is at fault an incident says."),
       section("Links", "links", links(data, by, middle)),
       section("Parts", "parts", parts(data)),
     ] : none("No host has been heard yet, so there is nothing to draw."),
@@ -63,7 +64,7 @@ function placed(data, wide) {
   }
   const slots = tiers.map((tier) => {
     const named = Math.max(58, Math.min(130, Math.max(0, ...tier.map((node) => label(node).length)) * 7.4 + 30));
-    return tier.length * named + 90 <= Math.max(wide, 1240) || tier.length <= 8 ? named : Math.max(9, Math.min(named, (wide - 90) / tier.length));
+    return tier.length * named + 90 <= Math.min(wide, 1240) || tier.length <= 8 ? named : Math.max(9, Math.min(named, (wide - 90) / tier.length));
   });
   const width = Math.max(Math.min(wide, 1240), 340, ...tiers.map((tier, n) => tier.length * slots[n] + 90));
   const places = new Map();
@@ -73,7 +74,7 @@ function placed(data, wide) {
   return { tiers, places, width, height: 30 + 2 * ROW + HIGH + 30 };
 }
 
-const label = (node) => (node.kind === "group" ? `${node.members} hosts` : node.id);
+const label = (node) => (node.kind === "group" ? `${node.members} hosts` : node.id || "not known");
 
 function picture(data, by, middle, wide) {
   const { tiers, places, width, height } = placed(data, wide);
@@ -84,10 +85,11 @@ function picture(data, by, middle, wide) {
     `${plural(data.links.length, "link")}. ${bad.length ? `Not well: ${bad.slice(0, 12).map((node) => `${node.id} (${node.state})`).join(", ")}.` : "No part is suspected."} The tables below say the same.`;
   const svg = h("svg", { class: "fabric", viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": told },
     tiers.map((tier, n) => (tier.length ? h("text", { class: "tier", x: 4, y: 30 + (2 - n) * ROW + 21 }, NAMES[n]) : null)),
-    bands,
+    bands.map(([band]) => band),
     drawn.map((link) => edge(link, places, by, middle, drawn.length > 150)),
+    bands.map(([, text]) => text),
     [...places.values()].map((place) => box(place)),
-    drawn.slice(-12).map((link) => tags(link, places, by, middle)));
+    tags(drawn.reverse().slice(0, 12), places, by, middle));
   return scroll("fabric", "Picture of the fabric", svg);
 }
 
@@ -99,9 +101,9 @@ function railBands(leaves, places) {
     const known = rails.get(leaf.rail) ?? [Infinity, -Infinity];
     rails.set(leaf.rail, [Math.min(known[0], place.x - place.w / 2), Math.max(known[1], place.x + place.w / 2)]);
   }
-  return [...rails].map(([rail, [from, until]]) => h("g", {},
+  return [...rails].map(([rail, [from, until]]) => [
     h("rect", { class: "band", x: from - 6, y: ROW + 8, width: until - from + 12, height: HIGH + 44, rx: 6 }),
-    h("text", { class: "rail", x: from, y: ROW + 23 }, `rail ${rail}`)));
+    h("text", { class: "rail", x: from, y: ROW + 23 }, `rail ${rail}`)]);
 }
 
 function worstOf(link) {
@@ -123,8 +125,13 @@ function edge(link, places, by, middle, isMany) {
   const suspect = link.suspects?.length ? "suspect" : "";
   const kinds = [kindOf(link, by, middle), kindOf(link.back, by, middle)];
   const faint = isMany ? "faint" : "";
-  if (isMany && !suspect && kinds.every((kind) => kind === "s0")) {
+  if (isMany && !suspect && kinds.every((kind) => kind === "s0" || (kind === "none" && isBoth(link)))) {
     return h("g", { class: "edge" }, h("title", {}, told(link)), h("line", { class: "s0 faint", x1: ends[0], y1: ends[1], x2: ends[2], y2: ends[3] }));
+  }
+  if (isBoth(link)) {
+    return h("g", { class: `edge ${suspect}` }, h("title", {}, told(link)),
+      suspect ? h("line", { class: "halo", x1: ends[0], y1: ends[1], x2: ends[2], y2: ends[3] }) : null,
+      h("line", { class: `${kinds[0]} ${faint}`, x1: ends[0], y1: ends[1], x2: ends[2], y2: ends[3] }));
   }
   return h("g", { class: `edge ${suspect}` }, h("title", {}, told(link)),
     suspect ? h("line", { class: "halo", x1: ends[0], y1: ends[1], x2: ends[2], y2: ends[3] }) : null,
@@ -137,33 +144,45 @@ function ways(a, b) {
   return [a.x, down ? a.y + HIGH : a.y, b.x, down ? b.y : b.y + HIGH];
 }
 
-// What a bad link loses, written where it arrives.
-function tags(link, places, by, middle) {
-  const [a, b] = [places.get(link.a), places.get(link.b)];
-  if (!a || !b) return null;
-  const [x1, y1, x2, y2] = ways(a, b);
-  const one = (flow, share, up) => {
+// What bad links lose, written near where it arrives, the worst first; what would lie over another is left to the table.
+function tags(worst, places, by, middle) {
+  const taken = [];
+  const one = (link, flow, shares, arrow) => {
     const kind = kindOf(flow, by, middle);
-    if (!flow || kind === "s0" || kind === "none") return null;
-    const text = `${up ? "↑" : "↓"} ${by === "loss" ? loss(flow.sent, flow.lost) : rtt(flow.rtt_ns)}`;
-    const [x, y] = [x1 + (x2 - x1) * share, y1 + (y2 - y1) * share];
+    const [a, b] = [places.get(link.a), places.get(link.b)];
+    if (!flow || !a || !b || kind === "s0" || kind === "none") return null;
+    const [x1, y1, x2, y2] = ways(a, b);
+    const text = `${arrow(y2 < y1)} ${by === "loss" ? loss(flow.sent, flow.lost) : rtt(flow.rtt_ns)}`;
     const w = text.length * 6.6 + 10;
-    return h("g", { class: `tag ${kind}` }, h("rect", { x: x - w / 2, y: y - 9, width: w, height: 18, rx: 4 }),
-      h("text", { x, y: y + 4, "text-anchor": "middle" }, text));
+    for (const share of shares) {
+      const [x, y] = [x1 + (x2 - x1) * share, y1 + (y2 - y1) * share];
+      if (taken.some(([ox, oy, ow]) => Math.abs(ox - x) < (ow + w) / 2 && Math.abs(oy - y) < 19)) continue;
+      taken.push([x, y, w]);
+      return h("g", { class: `tag ${kind}` }, h("rect", { x: x - w / 2, y: y - 9, width: w, height: 18, rx: 4 }),
+        h("text", { x, y: y + 4, "text-anchor": "middle" }, text));
+    }
+    return null;
   };
-  return [one(link, 0.66, y2 < y1), one(link.back, 0.34, y1 < y2)];
+  return worst.map((link) => (isBoth(link) ? one(link, link, [0.5, 0.66, 0.34], () => "↕") : [
+    one(link, link, [0.66, 0.56, 0.76], (up) => (up ? "↑" : "↓")),
+    one(link, link.back, [0.34, 0.44, 0.24], (up) => (up ? "↓" : "↑")),
+  ]));
 }
+
+// Between a host and its leaf both directions are crossed by the same probes.
+const isBoth = (link) => link.is_uplink && !link.back;
 
 function told(link) {
   const back = link.back ? `; ${link.b} to ${link.a}: ${count(link.back.lost)} of ${count(link.back.sent)} lost, ${rtt(link.back.rtt_ns)}` : "";
-  return `${link.a} to ${link.b}: ${count(link.lost)} of ${count(link.sent)} lost, ${rtt(link.rtt_ns)}${back}`;
+  return `${link.a} ${isBoth(link) ? "and" : "to"} ${link.b}: ${count(link.lost)} of ${count(link.sent)} lost, ${rtt(link.rtt_ns)}${back}`;
 }
 
 function box({ node, x, y, w }) {
   const suspect = node.suspects?.length || node.state === "suspect";
-  const most = Math.max(3, Math.floor((w - (suspect || node.state === "silent" ? 24 : 8)) / 7));
+  const most = Math.max(4, Math.floor((w - (suspect || node.state === "silent" ? 24 : 6)) / 6.5));
   const text = label(node);
-  const shown = text.length > most ? `${text.slice(0, most - 1)}…` : text;
+  const tail = Math.floor(most / 2);
+  const shown = text.length > most ? `${text.slice(0, most - tail - 1)}…${text.slice(-tail)}` : text;
   const mark = node.state === "silent" ? "silent" : suspect ? "bad" : null;
   const href = opens(node);
   return h("g", { class: `node ${node.kind} ${suspect ? "suspect" : node.state}${href ? " opens" : ""}`, onclick: href ? () => { location.hash = href.slice(1); } : null },
@@ -192,7 +211,7 @@ function links(data, by, middle) {
   const odd = rows.filter((row) => row.suspects.length || !["s0", "s1", "none"].includes(by === "loss" ? step(row.sent, row.lost) : slowness(row.rtt_ns, middle)));
   const columns = [
     ["From", (row) => name(row.from)],
-    ["To", (row) => name(row.to)],
+    ["To", (row) => [name(row.to), isBoth(row) ? h("span", { class: "quiet" }, " and back") : null]],
     ["Lost", (row) => h("span", { class: `chip ${step(row.sent, row.lost)}` }, loss(row.sent, row.lost)), "num"],
     ["Probes", (row) => (row.sent ? `${count(row.lost)} of ${count(row.sent)}` : "none"), "num"],
     ["Round trip", (row) => rtt(row.rtt_ns), "num"],

@@ -13,14 +13,22 @@ export function heat(data, caption, by, opens) {
   const width = data.rows.length > 24 ? "dense" : "";
   const [firstRow, firstCol] = data.cells[0] ?? [0, 0];
   const body = data.rows.map((row, r) => h("tr", {}, h("th", { scope: "row" }, name(row)),
-    data.cols.map((col, c) => one(cells.get(`${r} ${c}`), { row, col, by, middle, href: opens(row, col), first: r === firstRow && c === firstCol }))));
+    data.cols.map((col, c) => one(cells.get(`${r} ${c}`), { row, col, by, middle, href: opens(row, col), first: r === firstRow && c === firstCol, isDense: width === "dense" }))));
   const made = h("table", { class: `heat ${width}`, role: "grid", "data-key": "heat", onkeydown: moved },
     h("caption", { class: "hidden" }, caption),
     h("thead", {}, h("tr", {}, h("td", { class: "corner" }, ""), data.cols.map((col) => h("th", { scope: "col" }, name(col))))),
     h("tbody", {}, body));
   const omitted = omission(data.omitted);
-  return [legend(by, middle), h("p", { class: "quiet" }, `${caption}. Rows send, columns answer; arrow keys move between cells.`), h("div", { class: "scroll", "data-key": "scroll heat" }, made),
+  return [legend(by, middle), h("p", { class: "quiet" }, `${caption}. Rows send, columns answer; arrow keys move between cells.${width ? ` Numbers are ${by === "loss" ? "percent" : "µs, unless they say otherwise"}.` : ""}`), h("div", { class: "scroll", "data-key": "scroll heat" }, made),
     omitted ? h("p", { class: "note-line" }, `${omitted} The worst are shown.`) : null, worst(data, opens)];
+}
+
+// Percent in three characters, where there are many columns.
+function brief(sent, lost) {
+  const percent = (100 * lost) / sent;
+  if (!lost) return "0";
+  if (percent < 0.1) return "<.1";
+  return percent < 10 ? percent.toFixed(1).replace(/^0/, "").replace(/\.0$/, "") : String(Math.min(99, Math.floor(percent)) + (lost >= sent ? 1 : 0));
 }
 
 function omission(omitted) {
@@ -30,11 +38,11 @@ function omission(omitted) {
   return left.length ? `Left out: ${left.join(", ")}.` : null;
 }
 
-function one(cell, { row, col, by, middle, href, first }) {
+function one(cell, { row, col, by, middle, href, first, isDense }) {
   if (!cell || !cell[2]) return h("td", { class: "none" }, h("span", { class: "hidden" }, `${row} to ${col}: not probed`), h("span", { "aria-hidden": "true" }, row === col ? "" : "·"));
   const [, , sent, lost, mean, p99, pairs] = cell;
   const kind = by === "loss" ? step(sent, lost) : slowness(mean, middle);
-  const shown = by === "loss" ? (lost ? loss(sent, lost).replace(" ", "") : "0") : rtt(mean).replace(" ", "");
+  const shown = by === "loss" ? (isDense ? brief(sent, lost) : lost ? loss(sent, lost).replace(" ", "") : "0") : rtt(mean).replace(isDense ? / µs$/ : " ", "");
   const told = `${row} to ${col}: ${count(lost)} of ${count(sent)} lost (${loss(sent, lost)}), mean ${rtt(mean)}, p99 ${rtt(p99)}, ${plural(pairs, "pair")}`;
   const inside = href
     ? h("a", { href, tabindex: first ? 0 : -1, title: told, "aria-label": told }, shown)

@@ -89,7 +89,7 @@ function trace(stages) {
     ["Stage", (each) => name(each.stage)],
     ["This flow", (each) => rtt(each.a_ns), "num"],
     ["A healthy one", (each) => rtt(each.b_ns), "num"],
-    ["", (each) => name(each.text), "wide"],
+    ["What is known", (each) => name(each.text), "wide"],
   ], stages);
 }
 

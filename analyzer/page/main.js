@@ -95,7 +95,7 @@ async function load(module, where, mine, isNew) {
 
 function draw(module, mine) {
   const { id, query, data } = shown;
-  replace(main, module.view(data, { id, query, go, say, wide: main.clientWidth, signal: mine.signal }));
+  replace(main, module.view(data, { id, query, go, say, wide: main.clientWidth - 40, signal: mine.signal }));
   retitle();
 }
 

@@ -24,7 +24,8 @@ export function view(data) {
     (data.analyzer ?? []).length ? h("div", { class: "note" }, h("h2", {}, "The analyzer itself"),
       h("ul", {}, data.analyzer.map((each) => h("li", {}, name(each))))) : null,
     section("Incidents", "incidents", data.incidents.length
-      ? incidents(data.incidents, "Incidents that are open or confirmed")
+      ? [incidents(data.incidents, "Incidents that are open or confirmed"),
+        data.incidents_omitted ? h("p", { class: "note-line" }, `${count(data.incidents_omitted)} more are open.`) : null]
       : none(data.state === "well" ? "None is open." : "None is open; see below what is not watched.")),
     section("Not watched", "unwatched", unwatched(data.unwatched)),
     section("Recovered lately", "recovered", data.recovered.length
@@ -36,7 +37,7 @@ function unwatched(list) {
   const found = list.filter((each) => each.count);
   if (!found.length) return none("Nothing that is known of: each host is heard, each path is known, each endpoint is probed.");
   return table("What nothing can be said of, and why", [
-    ["What", (each) => [icon("silent"), " ", name(each.what)]],
+    ["What", (each) => [icon("silent"), "\u00a0", name(each.what)]],
     ["How many", (each) => each.of === null || each.of === undefined ? count(each.count) : `${count(each.count)} of ${count(each.of)}`, "num"],
     ["Why", (each) => name(each.why), "wide"],
     ["Such as", (each) => (each.examples ?? []).map((text, n) => [n ? ", " : "", name(text)])],

@@ -47,8 +47,9 @@ export const to = {
 
 // A name runs as it wants within itself, and takes nothing beside it along (bdi); short ones stay in one piece.
 export function name(text, more = "") {
-  const shown = String(text ?? "–");
-  return h("bdi", { class: `name ${more || (shown.length <= 24 ? "brief" : "")}` }, shown);
+  const shown = text === "" ? "not known" : String(text ?? "–");
+  const kind = shown.length <= 24 && !shown.includes(" ") ? "brief" : /\S{25}/.test(shown) ? "unbroken" : "";
+  return h("bdi", { class: `name ${more} ${kind}` }, shown);
 }
 export const link = (href, text) => h("a", { href }, name(text));
 
@@ -88,7 +89,7 @@ export function incidents(list, caption, quietly = false) {
   return table(caption, [
     ["State", (each) => badge(each.state)],
     ["At fault", (each) => h("a", { href: to.incident(each.id) },
-      each.component === null || each.component === undefined ? "not known: insufficient evidence" : name(each.component))],
+      each.component === null || each.component === undefined ? "not known: insufficient evidence" : name(each.component)), "several"],
     ["What is seen", (each) => [
       h("span", { class: "what" }, name(each.summary)),
       each.stored === false ? h("span", { class: "note-inline" }, " not on disk") : null,

@@ -48,14 +48,14 @@ function innocence(data, id) {
   const more = h("p", {}, h("a", { href: to.diagnose({ task: id }) }, "Walk all pairs that it uses now"));
   if (!asked) {
     const text = open.length ? plural(open.length, "incident is open", "incidents are open") : "No incident is open; whether the network was well has not been asked lately";
-    return h("div", { class: "verdict" }, h("p", { class: "lead" }, badge(open.length ? "confirmed" : "unknown", text)),
+    return h("section", { class: "verdict", "aria-labelledby": "verdict" }, h("h2", { id: "verdict" }, "Is it the network?"), h("p", { class: "lead" }, badge(open.length ? "confirmed" : "unknown", text)),
       open.length ? null : h("p", { class: "quiet" }, "No incident is not the same as innocent: ", h("code", {}, `netagent-analyzer innocent ${id}`), " looks at all that was measured."), more);
   }
   const said = asked.verdict ?? asked.answer;
   const [state, text] = said === "innocent" ? ["well", "The network is innocent"] :
     said === "guilty" || said === "not innocent" || said === "not_innocent" ? ["bad", "The network is not innocent"] : ["unknown", `Cannot tell: ${label(said)}`];
   const kind = state === "bad" ? "confirmed" : state;
-  return h("div", { class: "verdict" }, h("p", { class: "lead" }, badge(kind, text)),
+  return h("section", { class: "verdict", "aria-labelledby": "verdict" }, h("h2", { id: "verdict" }, "Is it the network?"), h("p", { class: "lead" }, badge(kind, text)),
     list("Looked at", asked.looked_at), list("Against it", asked.against), list("Not looked at", asked.not_looked_at), more);
 }
 

@@ -393,3 +393,20 @@ def large_matrix() -> Plain:
         "by": "leaf", "rows": names, "cols": names, "cells": cells, "opens": "host",
         "omitted": {"rows": 448, "cols": 448}, "at_ns": NOW_NS - 5 * S, "width_ns": 5 * S,
     }  # fmt: skip
+
+
+UNDER_WAY: Plain = {
+    "id": "5d2c7a90be1f4a36", "phase": "running", "error": "", "done": 0, "all": 2, "left_out": 0,
+    "results": [], "next": 0,
+}  # fmt: skip
+WALKED: Plain = UNDER_WAY | {
+    "phase": "succeeded",
+    "done": 2,
+    "next": 2,
+    "results": [
+        {name: value for name, value in diagnosis().items() if name != "tree"},
+        {name: value for name, value in diagnosis().items() if name != "tree"}
+        | {"source": ENDS[1], "target": ENDS[5], "outcome": "delivered", "component": None,
+           "layer": None, "text": "the overlay delivers both ways", "observations": []},
+    ],
+}  # fmt: skip

@@ -2,28 +2,19 @@
 """A small server that has the page's real files, and answers its questions with what it is given."""
 
 import json
-import mimetypes
 import queue
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-FOLDER = Path(__file__).parents[2] / "analyzer" / "page"
-HEADERS = {
-    "content-security-policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cross-origin-resource-policy": "same-origin",
-    "cross-origin-opener-policy": "same-origin",
-}
+from analyzer.server.page.files import files
+from analyzer.server.page.guard import HEADERS
+
+FILES = files()
 TICK_S = 0.5
 """Seconds after which a stream looks whether it is to end. Chosen: a test waits for that."""
 
@@ -92,12 +83,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(status, "application/json", json.dumps(answer).encode())
 
     def _file(self, name: str) -> None:
-        path = FOLDER / name
-        if path.parent != FOLDER or not path.is_file():
+        if name not in FILES:
             self._json({"error": "nothing is here", "remedy": "the page is at /"}, 404)
             return
-        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
-        self._send(200, kind, path.read_bytes())
+        self._send(200, FILES[name].media_type, FILES[name].body)
 
     def _send(self, status: int, kind: str, body: bytes) -> None:
         self.send_response(status)
@@ -109,8 +98,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _headers(self, kind: str) -> None:
         self.send_header("content-type", kind)
         self.send_header("cache-control", "no-store")
-        for name, value in HEADERS.items():
-            self.send_header(name, value)
+        for name, value in HEADERS:
+            self.send_header(name.decode(), value.decode())
 
     def _stream(self) -> None:
         self.close_connection = True
@@ -121,7 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.standin.streams.append(mine)
         try:
             self.wfile.write(b": hello\n\n")
-            while not self.standin.stopping.is_set():
+            while not self.standin.stopping.is_set() and not self.standin.refuse:
                 try:
                     self.wfile.write(mine.get(timeout=TICK_S))
                 except queue.Empty:
@@ -144,12 +133,15 @@ class _Server(ThreadingHTTPServer):
         """Say nothing of a browser that hangs up."""
 
 
+Inside = Callable[[Callable[[], Any]], Any]
+
+
 @contextmanager
-def serving(answer: Answer, port: int = 0) -> Iterator[StandIn]:
-    """Serve until the end of the block."""
+def serving(answer: Answer, inside: Inside = lambda make: make()) -> Iterator[StandIn]:
+    """Serve until the end of the block; `inside` calls what makes the socket."""
     standin = StandIn(answer)
     handler = type("Handler", (_Handler,), {"standin": standin})
-    server = _Server(("127.0.0.1", port), handler)
+    server: _Server = inside(lambda: _Server(("127.0.0.1", 0), handler))
     standin.port = server.server_address[1]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
