@@ -19,7 +19,7 @@ Plain = dict[str, Any]
 
 def between(scene: Scene, asked: Between) -> Plain:
     """Return a pair's probes, with its round trips where there are any."""
-    mask = _mask(scene, asked.source, asked.target)
+    mask = scene.seen(asked.tasks) & _mask(scene, asked.source, asked.target)
     rows = np.flatnonzero(mask)
     columns, of = scene.columns[:, rows], scene.table.rows
     count = columns[COUNT].sum()

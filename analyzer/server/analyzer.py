@@ -156,6 +156,8 @@ class Analyzer:
     sampling: Sampling = field(default_factory=Sampling)
     inquiring: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while an inquiry reads what is stored: one at a time."""
+    inquired: dict[str, tuple[int, Plain]] = field(default_factory=dict)
+    """Task -> when it was asked about last, and the answer."""
     signing: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while the authority's files change."""
     backing_up: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from litestar import Litestar, Response, get, post
 from litestar.datastructures import State
-from litestar.params import FromQuery, QueryParameter
+from litestar.params import FromPath, FromQuery, QueryParameter
 from litestar.response import Stream
 
 from analyzer.picture.asked import By
@@ -17,7 +17,11 @@ from analyzer.server.documents import PROBLEM, gives, takes
 from analyzer.server.http import Call, analyzer_of, as_json, read
 from analyzer.server.identity import PEER, PEER_SERIAL, require_admin, sight
 from analyzer.server.page import fabric as fabrics
+from analyzer.server.page import hosts as machines
+from analyzer.server.page import incident as incidents
 from analyzer.server.page import now as nows
+from analyzer.server.page import pair as pairs
+from analyzer.server.page import tasks as jobs
 from analyzer.server.page.events import stream
 from analyzer.server.page.guard import HOLDS
 from analyzer.server.page.page import Page
@@ -30,9 +34,13 @@ MAX_BYTES = 1 << 16
 """Bytes of a body. Chosen: many times those of two ends."""
 MAX_NAME = 1024
 """Characters of a name in a query. Chosen: many times what names have."""
+LISTED = 50
+"""Names of an answer, unless more are asked for. Chosen: a list to choose from."""
 ANYWHERE = ("0.0.0.0", "::")
 
 
+Given = Annotated[str, QueryParameter(max_length=MAX_NAME)]
+Most = Annotated[int, QueryParameter(ge=1, le=machines.MAX_LISTED)]
 Name = Annotated[str | None, QueryParameter(max_length=MAX_NAME)]
 
 
@@ -131,7 +139,49 @@ async def matrix(
     return as_json(await fabrics.matrix(*_asked(request), by, row, col))
 
 
-VIEWS = (now, events, fabric, matrix)
+@get("/v1/views/tasks")
+async def tasks(request: Call) -> Response[bytes]:
+    """Return the tasks that the caller may see."""
+    return as_json(jobs.tasks(*_asked(request)))
+
+
+@get("/v1/views/task/{task:str}")
+async def task(task: FromPath[str], request: Call) -> Response[bytes]:
+    """Return what a task is and uses, and what of it was lost."""
+    return as_json(await jobs.task(*_asked(request), task))
+
+
+@get("/v1/views/incident/{incident:str}")
+async def incident(incident: FromPath[str], request: Call) -> Response[bytes]:
+    """Return one incident with all that is kept of it."""
+    return as_json(incidents.incident(*_asked(request), incident))
+
+
+@get("/v1/views/pair")
+async def pair(request: Call, source: Given = "", target: Given = "") -> Response[bytes]:
+    """Return what a pair's probes did."""
+    return as_json(await pairs.pair(*_asked(request), source, target))
+
+
+@get("/v1/views/host/{host:str}")
+async def host(host: FromPath[str], request: Call) -> Response[bytes]:
+    """Return one host."""
+    return as_json(await machines.host(*_asked(request), host))
+
+
+@get("/v1/views/hosts")
+async def hosts(request: Call, q: Given = "", limit: Most = LISTED) -> Response[bytes]:
+    """Return hosts whose names begin so."""
+    return as_json(machines.hosts(*_asked(request), q, limit))
+
+
+@get("/v1/views/endpoints")
+async def endpoints(request: Call, q: Given = "", limit: Most = LISTED) -> Response[bytes]:
+    """Return endpoints whose names begin so."""
+    return as_json(machines.endpoints(*_asked(request), q, limit))
+
+
+VIEWS = (now, events, fabric, matrix, tasks, task, incident, pair, host, hosts, endpoints)
 
 
 def application(analyzer: Analyzer) -> Litestar:
