@@ -59,11 +59,8 @@ function labelled(input, text, signal) {
     try {
       const found = await get(path("endpoints", { q }), signal);
       if (asked !== q) return;
-      const ends = Array.isArray(found) ? found : found.endpoints;
-      list.replaceChildren(...ends.slice(0, 50).map((each) => {
-        const id = typeof each === "string" ? each : each.id;
-        return h("option", { value: id }, typeof each === "string" ? null : [each.task, each.host].filter(Boolean).join(", "));
-      }));
+      list.replaceChildren(...found.endpoints.slice(0, 50).map((each) =>
+        h("option", { value: each.id }, [each.task, each.host].filter(Boolean).join(", "))));
     } catch {
       // Completion only helps: whatever is typed is asked for.
     }

@@ -89,7 +89,7 @@ function picture(data, by, middle, wide) {
     drawn.map((link) => edge(link, places, by, middle, drawn.length > 150)),
     bands.map(([, text]) => text),
     [...places.values()].map((place) => box(place)),
-    tags(drawn.reverse().slice(0, 12), places, by, middle));
+    tags(drawn.reverse().filter((link, n) => n < 6 || (n < 12 && link.suspects?.length)), places, by, middle));
   return scroll("fabric", "Picture of the fabric", svg);
 }
 

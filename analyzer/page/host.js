@@ -26,10 +26,10 @@ export function view(data, { id }) {
       ["What", (each) => name(each.text), "wide"],
       ["Kind", (each) => name(each.kind)],
     ], data.findings) : none("Nothing is wrong with its own parts, as far as it can see.")),
-    section("RNICs", "rnics", data.rnics.length ? data.rnics.map(rnic) : none("It has said nothing of RNICs.")),
+    section("RNICs", "rnics", data.rnics.length ? data.rnics.map(rnic) : none("It reports no counters of RDMA devices.")),
     section("Endpoints", "endpoints", data.endpoints.length ? table("Endpoints on this host", [
       ["Endpoint", (each) => name(typeof each === "string" ? each : each.id)],
-      ["State", (each) => (each.state ? badge(each.state === "active" || each.state === "ready" ? "well" : "unknown", each.state) : "–")],
+      ["State", (each) => (each.state ? badge(each.state === "up" ? "well" : "silent", each.state) : "–")],
       ["Task", (each) => (each.task ? link(to.task(each.task), each.task) : "–")],
       ["Address", (each) => name(each.address)],
       ["RNIC", (each) => name(each.rnic)],
@@ -54,7 +54,7 @@ function rnic(each) {
       moving.length ? null : h("span", { class: "quiet" }, " · no counter moves")),
     counters.length ? table(`Counters of ${each.device}`, [
       ["Counter", ([key]) => name(key)],
-      ["Value", ([, [value]]) => number(value), "num"],
+      ["In the newest window", ([, [value]]) => number(value), "num"],
       ["Per second", ([, [, rate]]) => number(rate), "num"],
     ], counters.sort((a, b) => (b[1][1] ?? 0) - (a[1][1] ?? 0)), { quiet: true }) : none("Its counters were not read."));
 }

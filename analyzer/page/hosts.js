@@ -4,14 +4,14 @@
 import { path } from "./api.js";
 import { h } from "./dom.js";
 import { badge, link, name, none, table, to } from "./parts.js";
-import { span } from "./words.js";
+import { count, span } from "./words.js";
 
 export const title = () => "Hosts";
 export const source = (_, query) => path("hosts", { q: query.q, limit: 50 });
 export const every = 3;
 
 export function view(data, { query, go }) {
-  const hosts = Array.isArray(data) ? data : data.hosts;
+  const { hosts, omitted } = data;
   const field = h("input", { id: "q", name: "q", type: "search", value: query.q ?? "", maxlength: 200, spellcheck: "false", autocomplete: "off" });
   const submit = (event) => {
     event.preventDefault();
@@ -20,13 +20,11 @@ export function view(data, { query, go }) {
   return [
     h("h1", {}, "Hosts"),
     h("form", { class: "fields", role: "search", onsubmit: submit }, h("div", {}, h("label", { for: "q" }, "Name begins with"), field), h("button", {}, "Find")),
-    hosts.length ? table("At most fifty hosts", [
-      ["Host", (each) => link(to.host(idOf(each)), idOf(each))],
+    hosts.length ? [table("Hosts whose names begin so", [
+      ["Host", (each) => link(to.host(each.id), each.id)],
       ["State", (each) => (each.state ? badge(each.state) : "–")],
       ["Heard", (each) => (each.silent_ms === null || each.silent_ms === undefined ? "–" : `${span(each.silent_ms / 1e3)} ago`), "num"],
       ["Version", (each) => name(each.version)],
-    ], hosts) : none("No host is known by such a name."),
+    ], hosts), omitted ? h("p", { class: "note-line" }, `${count(omitted)} more begin so.`) : null] : none("No host is known by such a name."),
   ];
 }
-
-const idOf = (each) => (typeof each === "string" ? each : each.id);

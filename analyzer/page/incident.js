@@ -27,7 +27,7 @@ export function view(data, { id, say }) {
     facts([
       ["symptom", `${SYMPTOMS[data.symptom] ?? data.symptom}`],
       ["layer", data.layer ?? "–"],
-      ["sure", share(data.confidence)],
+      component === null ? null : ["sure", share(data.confidence)],
       ["detected", time(data.detected_ns, true)],
       data.localized_ns ? ["located after", span((data.localized_ns - data.detected_ns) / 1e9)] : null,
       ["recovered", data.recovered_ns ? time(data.recovered_ns, true) : "not yet"],
@@ -77,18 +77,25 @@ function walks(items) {
   return items.map((walk, n) => h("details", { "data-key": `walk ${walk.source} ${walk.target}`, open: n === 0 },
     h("summary", {}, name(walk.source), " → ", name(walk.target)),
     walk.text ? h("p", {}, name(walk.text)) : null,
-    h("ol", { class: "hops" }, (walk.hops ?? []).map((hop) => h("li", {},
-      h("div", { class: "hop" }, action(hop.action), " ", name(hop.component), " ",
-        hop.host ? h("span", { class: "quiet" }, " on ", link(to.host(hop.host), hop.host)) : null,
-        hop.layer ? h("span", { class: "quiet" }, ` · ${hop.layer}`) : null),
-      (hop.quote ?? []).length ? h("pre", {}, hop.quote.join("\n")) : null)))));
+    h("ol", { class: "hops" }, (walk.hops ?? []).map(step_of))));
+}
+
+// Of some steps only what was read is kept, and not which component they are.
+function step_of(hop) {
+  const quote = hop.quote ?? [];
+  const bare = hop.component === null && quote.length > 0;
+  return h("li", {},
+    h("div", { class: "hop" }, hop.action ? [action(hop.action), " "] : null, name(bare ? quote[0] : hop.component),
+      hop.host ? h("span", { class: "quiet" }, " on ", link(to.host(hop.host), hop.host)) : null,
+      hop.layer && !bare ? h("span", { class: "quiet" }, ` · ${hop.layer}`) : null),
+    quote.length > (bare ? 1 : 0) ? h("pre", {}, quote.slice(bare ? 1 : 0).join("\n")) : null);
 }
 
 function trace(stages) {
-  return table("Where packets were seen, and how long each stage took", [
+  const timed = stages.some((each) => each.a_ns !== null || each.b_ns !== null);
+  return table(timed ? "Where packets were seen, and how long each stage took" : "Where packets were seen", [
     ["Stage", (each) => name(each.stage)],
-    ["This flow", (each) => rtt(each.a_ns), "num"],
-    ["A healthy one", (each) => rtt(each.b_ns), "num"],
+    ...(timed ? [["This flow", (each) => rtt(each.a_ns), "num"], ["A healthy one", (each) => rtt(each.b_ns), "num"]] : []),
     ["What is known", (each) => name(each.text), "wide"],
   ], stages);
 }
@@ -100,10 +107,12 @@ function pairs(data) {
     ["Lost", (pair) => h("span", { class: `chip ${step(pair.sent, pair.lost)}` }, loss(pair.sent, pair.lost)), "num"],
     ["Probes", (pair) => `${count(pair.lost)} of ${count(pair.sent)}`, "num"],
   ];
-  const one = (caption, rows, otherwise) => h("div", {}, rows?.length ? table(caption, columns, rows, { most: 32 }) : [h("h3", {}, caption), none(otherwise)]);
+  const left = data.omitted ?? {};
+  const one = (caption, rows, otherwise, omitted) => h("div", {}, rows?.length ? [table(caption, columns, rows, { most: 32 }),
+    omitted ? h("p", { class: "note-line" }, `${count(omitted)} more are left out.`) : null] : [h("h3", {}, caption), none(otherwise)]);
   return h("div", { class: "beside" },
-    one("Failing", data.failing, "No pair: it is about no path."),
-    one("Healthy, close by", data.healthy, "None was compared."));
+    one("Failing", data.failing, "No pair: it is about no path.", left.failing),
+    one("Healthy, close by", data.healthy, "None was compared.", left.healthy));
 }
 
 function alternatives(data) {

@@ -12,7 +12,7 @@ export const every = 3;
 
 export function view(data) {
   const both = { source: data.source, target: data.target };
-  const [from, until] = hosts(data);
+  const [from, until] = [data.source_host, data.target_host];
   return [
     h("h1", {}, name(data.source), " → ", name(data.target)),
     h("p", { class: "crumbs" }, h("a", { href: to.diagnose(both) }, "Walk it now, hop by hop"), " · ",
@@ -21,17 +21,16 @@ export function view(data) {
       ["task", data.task ? link(to.task(data.task), data.task) : "–"],
       ["from host", from ? link(to.host(from), from) : "–"],
       ["to host", until ? link(to.host(until), until) : "–"],
+      ["p50, p95, p99", data.now ? [rtt(data.now.p50_ns), rtt(data.now.p95_ns), rtt(data.now.p99_ns)].join(", ") : "–"],
       ["lost now", data.now ? h("span", { class: `chip ${step(data.now.sent, data.now.lost)}` }, loss(data.now.sent, data.now.lost)) : "–"],
       ["probes now", data.now ? `${count(data.now.lost)} lost of ${count(data.now.sent)}` : "none heard"],
     ]),
     section("Where the time goes", "rtt", breakdown(data.now?.rtt)),
     data.incidents.length ? section("Incidents", "incidents", incidents(data.incidents, "Incidents that this pair is part of")) : null,
-    section("Lately", "series", series("Probes of this pair", data.series ?? [], [[3, "p50"], [4, "p95"], [5, "p99"]], "pair")),
+    section("The last hour", "series", series("Probes of this pair by minute", data.series ?? [], [[8, "largest round trip"], [7, "mean"], [6, "least"]], "pair")),
     section("By source port", "ports", ports(data.ports ?? [])),
   ];
 }
-
-const hosts = (data) => [data.source_host ?? data.hosts?.[0] ?? null, data.target_host ?? data.hosts?.[1] ?? null];
 
 const STAGES = [["prober_ns", "prober's host"], ["network_ns", "network, there and back"], ["responder_ns", "responder's host"]];
 
@@ -52,7 +51,7 @@ function breakdown(found) {
 
 function ports(rows) {
   if (!rows.length) return none("No probe of it was heard lately.");
-  const way = (hops) => (hops?.length ? hops.map((hop, n) => [n ? " › " : "", name(hop ?? "?")]) : h("span", { class: "quiet" }, "not traced"));
+  const way = (hops) => (hops?.length ? hops.map((hop, n) => [n ? " › " : "", hop ? name(hop) : "?"]) : h("span", { class: "quiet" }, "not traced"));
   return table("Each source port takes a way of its own through the fabric", [
     ["Port", (row) => String(row.port)],
     ["Lost", (row) => h("span", { class: `chip ${step(row.sent, row.lost)}` }, loss(row.sent, row.lost)), "num"],

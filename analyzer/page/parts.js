@@ -82,20 +82,24 @@ export function scroll(key, label, ...inside) {
 
 export function facts(pairs) {
   return h("dl", { class: "facts" }, pairs.filter((each) => each).map(([term, value]) =>
-    h("div", {}, h("dt", {}, term), h("dd", {}, value))));
+    h("div", {}, h("dt", {}, term), h("dd", {}, value === "" ? "–" : value))));
 }
 
-export function incidents(list, caption, quietly = false) {
+// Those first of which it is known what is at fault, and of these the ones that most pairs feel.
+export function incidents(unsorted, caption, quietly = false) {
+  const order = (each) => (each.component === null ? 1 : 0);
+  const list = [...unsorted].sort((a, b) => order(a) - order(b) || (a.recovered_ns === null && b.recovered_ns === null ? b.pairs_failing - a.pairs_failing : 0));
   return table(caption, [
     ["State", (each) => badge(each.state)],
     ["At fault", (each) => h("a", { href: to.incident(each.id) },
       each.component === null || each.component === undefined ? "not known: insufficient evidence" : name(each.component)), "several"],
     ["What is seen", (each) => [
       h("span", { class: "what" }, name(each.summary)),
-      each.stored === false ? h("span", { class: "note-inline" }, " not on disk") : null,
-      each.is_late ? h("span", { class: "note-inline" }, " told late") : null,
+      each.stored === false ? h("span", { class: "note-inline" }, " · not on disk") : null,
+      each.is_late ? h("span", { class: "note-inline" }, " · told late") : null,
+      each.unobserved_ns ? h("span", { class: "note-inline" }, " · not measured any more") : null,
     ], "wide"],
-    ["Sure", (each) => share(each.confidence), "num"],
+    ["Sure", (each) => (each.component === null ? "–" : share(each.confidence)), "num"],
     ["Tasks", (each) => some((each.tasks ?? []).map((task) => link(to.task(task), task)), 3), "several"],
     ["Pairs", (each) => count(each.pairs_failing), "num"],
     ["Since", (each) => [time(each.detected_ns), each.recovered_ns ? [" to ", time(each.recovered_ns)] : null], "when"],
@@ -169,16 +173,18 @@ export function series(title, rows, lines, key) {
     const tall = lost ? Math.max(2, (middle - 14) * Math.min(1, lost / sent / top)) : 0;
     return tall ? h("rect", { class: "lost", x: x(ns) - bar / 2, y: middle - tall, width: bar, height: tall }) : null;
   });
-  const highest = Math.max(1, ...rows.flatMap((row) => lines.map(([at]) => row[at] ?? 0)));
-  const y = (ns) => high - foot - (high - foot - middle - 14) * (ns / highest);
-  const drawn = lines.map(([at], n) => parts(rows, at).map((part) => h("polyline", {
-    class: `line l${n}`, points: part.map((row) => `${x(row[0]).toFixed(1)},${y(row[at]).toFixed(1)}`).join(" "),
-  })));
+  const known = rows.flatMap((row) => lines.map(([at]) => row[at]).filter((each) => each !== null && each > 0));
+  const highest = Math.max(...known, 1);
+  const lowest = Math.min(...known, highest / 2); // the scale is logarithmic: tails are many times the usual
+  const y = (ns) => high - foot - 4 - (high - foot - middle - 20) * (Math.log(Math.max(ns, lowest) / lowest) / Math.log(highest / lowest));
+  const drawn = lines.map(([at], n) => parts(rows, at).map((part) => (part.length === 1
+    ? h("circle", { class: `dot l${n}`, cx: x(part[0][0]), cy: y(part[0][at]), r: 2.5 })
+    : h("polyline", { class: `line l${n}`, points: part.map((row) => `${x(row[0]).toFixed(1)},${y(row[at]).toFixed(1)}`).join(" ") }))));
   const texts = [
     h("text", { x: left - 6, y: 18, "text-anchor": "end" }, `${top * 100} % lost`),
     h("text", { x: left - 6, y: middle, "text-anchor": "end" }, "0"),
-    h("text", { x: left - 6, y: middle + 20, "text-anchor": "end" }, rtt(highest)),
-    h("text", { x: left - 6, y: high - foot, "text-anchor": "end" }, "0"),
+    known.length ? h("text", { x: left - 6, y: middle + 20, "text-anchor": "end" }, rtt(highest)) : null,
+    known.length ? h("text", { x: left - 6, y: high - foot, "text-anchor": "end" }, rtt(lowest)) : null,
     h("text", { x: left, y: high - 3 }, clock(first)),
     h("text", { x: wide - 8, y: high - 3, "text-anchor": "end" }, clock(last)),
   ];
@@ -186,7 +192,7 @@ export function series(title, rows, lines, key) {
   const lost = rows.reduce((sum, row) => sum + row[2], 0);
   const blank = rows.filter((row) => !row[1]).length;
   const told = `${title}: ${plural(sent, "probe")}, ${count(lost)} lost (${loss(sent, lost)}), at worst ${Math.round(worst * 1000) / 10} % in one step; ` +
-    `highest ${lines[lines.length - 1][1]} ${rtt(highest)}${blank ? `; nothing probed in ${plural(blank, "step")}` : ""}.`;
+    `${known.length ? `${lines[0][1]} at most ${rtt(highest)}` : "no round trip"}${blank ? `; nothing probed in ${plural(blank, "step")}` : ""}.`;
   return h("figure", {},
     h("svg", { class: "series", viewBox: `0 0 ${wide} ${high}`, width: wide, height: high, role: "img", "aria-label": told },
       h("line", { class: "axis", x1: left, x2: wide - 8, y1: middle, y2: middle }),

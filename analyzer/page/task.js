@@ -22,7 +22,7 @@ export function view(data, { id, query, go }) {
     section("Incidents", "incidents", data.incidents.length
       ? incidents(data.incidents, "Incidents that this task was part of") : none("None is open.")),
     (data.missing ?? []).length ? section("Missing", "missing", h("p", {}, icon("silent"), " ",
-      some(data.missing.map((each) => name(typeof each === "string" ? each : each.container ?? measure("", each))), 10))) : null,
+      some(data.missing.map((each) => [name(each.container), " declared ", time(each.declared_ns)]), 10))) : null,
     section("The last hour", "series", series("Probes of this task by minute", data.series ?? [], [[3, "mean round trip"]], "task")),
     section("Between its ends", "matrix", data.matrix ? [
       h("div", { class: "controls" }, choice("Show", [["loss", "Loss"], ["delay", "Delay"]], show,
@@ -39,7 +39,7 @@ function declared(data) {
   const flat = Object.entries({ ...data, ...given }).filter(([key, value]) => !SHOWN.has(key) && !(key === "declared" && typeof value === "object"));
   return flat.map(([key, value]) => [label(key), Array.isArray(value) ? some(value.map((each) =>
     key === "hosts" ? h("a", { href: to.host(each) }, name(each)) : name(measure("", each))), 12)
-    : key.endsWith("_ns") ? time(value, true) : name(measure(key, value))]);
+    : key.endsWith("_ns") ? time(value, true) : value === "" ? "–" : name(measure(key, value))]);
 }
 
 function innocence(data, id) {
@@ -51,13 +51,16 @@ function innocence(data, id) {
     return h("section", { class: "verdict", "aria-labelledby": "verdict" }, h("h2", { id: "verdict" }, "Is it the network?"), h("p", { class: "lead" }, badge(open.length ? "confirmed" : "unknown", text)),
       open.length ? null : h("p", { class: "quiet" }, "No incident is not the same as innocent: ", h("code", {}, `netagent-analyzer innocent ${id}`), " looks at all that was measured."), more);
   }
-  const said = asked.verdict ?? asked.answer;
-  const [state, text] = said === "innocent" ? ["well", "The network is innocent"] :
-    said === "guilty" || said === "not innocent" || said === "not_innocent" ? ["bad", "The network is not innocent"] : ["unknown", `Cannot tell: ${label(said)}`];
-  const kind = state === "bad" ? "confirmed" : state;
-  return h("section", { class: "verdict", "aria-labelledby": "verdict" }, h("h2", { id: "verdict" }, "Is it the network?"), h("p", { class: "lead" }, badge(kind, text)),
+  const [kind, text] = VERDICTS[asked.verdict] ?? ["unknown", asked.verdict];
+  return h("section", { class: "verdict", "aria-labelledby": "verdict" }, h("h2", { id: "verdict" }, "Is it the network?"), h("p", { class: "lead" }, badge(kind, text), " asked at ", time(asked.at_ns)),
     list("Looked at", asked.looked_at), list("Against it", asked.against), list("Not looked at", asked.not_looked_at), more);
 }
+
+const VERDICTS = {
+  innocent: ["well", "The network was innocent"],
+  "not innocent": ["confirmed", "The network was not innocent"],
+  "cannot tell": ["unknown", "Cannot tell whether it was the network"],
+};
 
 function list(title, items) {
   if (!items?.length) return null;
@@ -75,6 +78,7 @@ function skeleton(found) {
     groups.map(([kind, list]) => h("details", { "data-key": `group ${kind}` },
       h("summary", {}, `${KINDS[kind.toLowerCase()] ?? kind}: ${plural(list.length, "group")}`),
       h("ol", { class: "groups" }, list.slice(0, 64).map((group) => h("li", {}, group.map((each, n) => [n ? " · " : "", name(each)])))))),
+    found.groups_omitted ? h("p", { class: "note-line" }, `${plural(found.groups_omitted, "group is", "groups are")} left out.`) : null,
   ];
 }
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from netagent.adapters.host.setns import call_in_namespace
 from tests.page import sample
+from tests.waiting import wait_until
 
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
 SIZES = {"wide": {"width": 1280, "height": 900}, "narrow": {"width": 390, "height": 844}}
@@ -42,7 +43,9 @@ def answer(what: str, query: dict[str, Any]) -> Any:
     made: dict[str, Callable[[], Any]] = {
         "now": sample.now,
         "fabric": sample.fabric,
-        "matrix": lambda: sample.matrix(query.get("by", "leaf"), query.get("row"), query.get("col")),
+        "matrix": lambda: sample.matrix(
+            query.get("by", "leaf"), query.get("row"), query.get("col")
+        ),
         "tasks": sample.tasks,
         "task": lambda: sample.task(tail),
         "incident": lambda: sample.incident(tail),
@@ -116,6 +119,15 @@ class Watched:
         self.page.goto(url)
         self.page.wait_for_selector("main h1")
         self.page.wait_for_selector("main:not([aria-busy])")
+
+    def until(self, expression: str, arg: Any = None, within_s: float = 30.0) -> None:
+        """Wait until JavaScript holds. The page's policy forbids Playwright's own way, eval."""
+        wait_until(
+            lambda: self.page.evaluate(expression, arg),
+            expression,
+            within_s,
+            rest=lambda s: self.page.wait_for_timeout(1000 * s),
+        )
 
     def screenshot(self, name: str) -> None:
         """Keep what it looks like."""

@@ -4,6 +4,10 @@
 import random
 from typing import Any
 
+from msgspec import to_builtins
+
+from netagent.wire.messages import Health
+
 Plain = dict[str, Any]
 
 NOW_NS = 1_795_779_600 * 10**9
@@ -67,6 +71,7 @@ def now() -> Plain:
             "windows_behind": 0,
         },
         "incidents": [short(), SILENT, UNKNOWN],
+        "incidents_omitted": 0,
         "unwatched": [
             {
                 "what": "hosts silent", "count": 1, "of": 4, "examples": ["h3"],
@@ -88,7 +93,7 @@ def fabric() -> Plain:
     nodes = [
         {
             "id": name, "kind": "leaf", "rail": r, "tier": 1, "members": 1,
-            "suspects": [short()["id"]] if name == "leaf-s0-r0" and False else [], "state": "well",
+            "suspects": [], "state": "well",
         }
         for name, _, r in leaves
     ]  # fmt: skip
@@ -100,7 +105,7 @@ def fabric() -> Plain:
     nodes += [
         {"id": host, "kind": "host", "rail": None, "tier": 0, "members": 1,
          "suspects": [SILENT["id"]] if host == "h3" else [],
-         "state": "silent" if host == "h3" else "well"}
+         "state": "suspect" if host == "h3" else "well"}
         for host in HOSTS
     ]  # fmt: skip
     links = []
@@ -111,19 +116,18 @@ def fabric() -> Plain:
             links.append({
                 "a": name, "b": f"spine-{spine}", "sent": 880, "lost": lost, "rtt_ns": 61_000,
                 "back": {"sent": 874, "lost": back, "rtt_ns": 64_200}, "members": 1,
-                "suspects": [short()["id"]] if bad else [],
+                "suspects": [short()["id"]] if bad else [], "is_uplink": False,
             })  # fmt: skip
         for n in range(2):
             host = HOSTS[2 * s + n]
             silent = host == "h3"
             links.append({
-                "a": host, "b": name, "sent": 0 if silent else 440, "lost": 0,
-                "rtt_ns": None if silent else 60_400,
-                "back": {"sent": 440, "lost": 2 if n else 0, "rtt_ns": 60_900}, "members": 1,
-                "suspects": [],
+                "a": host, "b": name, "sent": 0 if silent else 440, "lost": 0 if silent else 2 * n,
+                "rtt_ns": None if silent else 60_400, "back": None, "members": 1,
+                "suspects": [], "is_uplink": True,
             })  # fmt: skip
     return {
-        "at_ns": NOW_NS, "window_ns": NOW_NS - 5 * S, "width_ns": 5 * S, "nodes": nodes,
+        "at_ns": NOW_NS - 5 * S, "window_ns": NOW_NS - 5 * S, "width_ns": 5 * S, "nodes": nodes,
         "links": links, "omitted": {"nodes": 0, "links": 0}, "aggregated": False,
     }  # fmt: skip
 
@@ -131,7 +135,7 @@ def fabric() -> Plain:
 def matrix(by: str = "leaf", row: str | None = None, col: str | None = None) -> Plain:
     names = {
         "leaf": [f"leaf-s{s}-r{r}" for s in range(2) for r in range(2)],
-        "rail": ["rail 0", "rail 1"],
+        "rail": ["rail0", "rail1"],
         "host": list(HOSTS),
         "task": ["train-a", "train-b"],
     }[by]
@@ -151,30 +155,37 @@ def matrix(by: str = "leaf", row: str | None = None, col: str | None = None) -> 
     }  # fmt: skip
 
 
-def tasks() -> list[Plain]:
-    return [
+def tasks() -> Plain:
+    told = [
         {"id": "train-a", "hosts": 4, "endpoints": 8, "list": "skeleton", "confidence": 0.91,
          "incidents": [short()["id"], SILENT["id"]], "innocent": None},
         {"id": "train-b", "hosts": 4, "endpoints": 8, "list": "basic", "confidence": None,
          "incidents": [], "innocent": True},
     ]  # fmt: skip
+    return {"tasks": told, "omitted": 0}
 
 
 def series(columns: int) -> list[list[Any]]:
+    """Return an hour of which the page looks at that many last columns."""
     made: list[list[Any]] = []
+    unknown = [None] * 3 if columns == 3 else []  # quantiles of the past
     for n in range(60):
         start_ns = NOW_NS - (60 - n) * 60 * S
         if 20 <= n < 23:
-            made.append([start_ns, 0, 0, *[None] * columns])
+            made.append([start_ns, 0, 0, *unknown, *[None] * columns])
             continue
         lost = 340 if n > 56 else 0
-        made.append([start_ns, 11_520, lost, *(60_000 + 9_000 * k + 300 * (n % 7) for k in range(columns))])
+        trips = [60_000 * 3**k + 900 * (n % 7) for k in range(columns)]
+        made.append([start_ns, 11_520, lost, *unknown, *trips])
     return made
 
 
 def task(name: str = "train-a") -> Plain:
     return {
         "id": name,
+        "at_ns": NOW_NS,
+        "parallelism": None,
+        "list": "skeleton",
         "containers": [f"{name}-{n}" for n in range(4)],
         "rnics_per_container": 2,
         "rails": [0, 1],
@@ -187,21 +198,22 @@ def task(name: str = "train-a") -> Plain:
             "confidence": 0.91, "dp": 2, "pp": 2, "tp": 2, "ep": 1, "period_s": 4.0,
             "reason": "bursts every 4 s between the same pairs",
             "groups": {"dp": [[ENDS[0], ENDS[2]], [ENDS[1], ENDS[3]]], "pp": [[ENDS[0], ENDS[4]]]},
-            "pairs": 12,
+            "pairs": 12, "groups_omitted": 0,
         },
         "matrix": matrix("host", "x", "y") | {"by": "endpoint", "opens": None},
         "series": series(1),
         "incidents": [short(), SILENT],
         "inquiry": {
+            "at_ns": NOW_NS - 61 * S,
             "verdict": "not innocent",
             "looked_at": [
-                "120 of 120 windows of 4 hosts", "691,200 probes, 2,040 lost",
-                "16 pairs walked: 16 delivered",
+                "120 windows of 4 hosts", "691200 probes, of which 2040 were lost",
+                "16 walks through flow tables: delivered",
             ],
             "against": ["6 pairs lost probes in 3 windows"],
             "not_looked_at": ["h3 was silent in 8 windows"],
         },
-        "missing": ["train-a-4"],
+        "missing": [{"container": "train-a-4", "declared_ns": NOW_NS - 900 * S}],
     }  # fmt: skip
 
 
@@ -227,6 +239,7 @@ def incident(name: str = "5e1f20aa41c2") -> Plain:
         "missing": ["counters of the switch itself"],
         "notes": ["revised: before, switch spine-1 was named"],
         "actions": [],
+        "omitted": {"failing": 0, "healthy": 12},
         "timeline": [
             {"at_ns": NOW_NS - 190 * S, "what": "detected: 8 of 40 probes lost between 6 pairs"},
             {"at_ns": NOW_NS - 188 * S, "what": "opened: link leaf-s0-r0 -- spine-1"},
@@ -236,20 +249,16 @@ def incident(name: str = "5e1f20aa41c2") -> Plain:
             {
                 "source": ENDS[0], "target": ENDS[4], "text": "the overlay delivers both ways",
                 "hops": [
-                    {"component": f"endpoint {ENDS[0]}", "action": "forwarded", "host": "h0",
-                     "layer": "container", "quote": []},
-                    {"component": "flow h0/br-int/table=8", "action": "forwarded", "host": "h0",
-                     "layer": "overlay", "quote": [FLOW]},
-                    {"component": LINK, "action": "dropped", "host": "", "layer": "underlay",
-                     "quote": ["port 49153: 8/40 lost, leaf-s0-r0 > spine-1 > leaf-s1-r0"]},
-                    {"component": f"endpoint {ENDS[4]}", "action": "delivered", "host": "h2",
-                     "layer": "container", "quote": []},
+                    {"component": None, "action": None, "host": None, "layer": "overlay",
+                     "quote": ["h0: in by train-a-0-r0", f"  {FLOW}", "  output vxlan0"]},
+                    {"component": None, "action": None, "host": None, "layer": "overlay",
+                     "quote": ["h2: in by vxlan0", "  table=0 actions=output:train-a-2-r0"]},
                 ],
             },
         ],
         "trace": [
-            {"stage": "tap0 to br-int", "a_ns": 12_400, "b_ns": 11_900, "text": "as elsewhere"},
-            {"stage": "br-int to rnic0", "a_ns": 31_000, "b_ns": None, "text": "not seen there"},
+            {"stage": f"{ENDS[0]} to {ENDS[4]}", "a_ns": None, "b_ns": None,
+             "text": "40 seen at br-int, 40 sent by rnic0"},
         ],
         "decide": ["trace the paths of flows that avoid leaf-s0-r0 and cross spine-1"],
         "commands": [
@@ -270,7 +279,8 @@ def pair() -> Plain:
         "target_host": "h2",
         "task": "train-a",
         "now": {
-            "sent": 40, "lost": 8,
+            "at_ns": NOW_NS - 5 * S, "width_ns": 5 * S, "sent": 40, "lost": 8,
+            "p50_ns": 60_800, "p95_ns": 88_000, "p99_ns": 301_000,
             "rtt": {"prober_ns": 8_100, "network_ns": 61_000, "responder_ns": 14_900},
         },
         "series": series(3),
@@ -290,17 +300,21 @@ def host(name: str = "h3") -> Plain:
         "state": "silent",
         "silent_ms": 42_300,
         "version": "1.4.0",
-        "health": {"sent": 960, "answered": 951, "queue_us": 180, "spool_dropped": 0, "shed": 0},
-        "limits": {"rss_bytes": 268435456, "cpu_share": 0.05},
+        "health": to_builtins(Health(sent=960, answered=951, queue_us=180, rss_kb=47_104, shed=1)),
+        "limits": {"level": 1, "left_out": "traces of paths"},
         "cost": {"cpu_share": 0.012, "rss_bytes": 48_234_496},
         "rnics": [
-            {"device": "mlx5_0", "state": "active",
+            {"device": "mlx5_0", "state": None,
              "counters": {"out_of_sequence": [12, 0.4], "rx_bytes": [91_823_371_231, 1.2e8]}},
-            {"device": "mlx5_1", "state": "down", "counters": {}},
+            {"device": "mlx5_1", "state": None, "counters": {}},
         ],
         "endpoints": [
-            {"id": ENDS[6], "task": "train-a", "state": "active", "address": "10.0.0.13",
-             "rnic": "mlx5_0", "mtu": 9000},
+            {"id": ENDS[6], "container": "train-a-3", "rail": 0, "task": "train-a", "host": name,
+             "state": "up", "address": "10.0.0.13", "mac": "02:00:00:01:00:0d",
+             "underlay": "172.30.0.13", "rnic": "mlx5_0", "bridge": "br-int",
+             "port": "train-a-3-r0", "mtu": 9000, "bond": None, "rdma": None, "stamps": "kernel",
+             "registered_ns": NOW_NS - 3600 * S, "since_ns": NOW_NS - 3600 * S,
+             "deregistered_ns": None},
         ],
         "findings": [
             {"kind": "rnic_mtu", "component": "rnic h3/mlx5_1", "layer": "rnic",
@@ -311,16 +325,18 @@ def host(name: str = "h3") -> Plain:
     }  # fmt: skip
 
 
-def hosts() -> list[Plain]:
-    return [
+def hosts() -> Plain:
+    told = [
         {"id": each, "state": "silent" if each == "h3" else "well",
          "silent_ms": 42_300 if each == "h3" else 900, "version": "1.4.0"}
         for each in HOSTS
     ]  # fmt: skip
+    return {"hosts": told, "omitted": 0}
 
 
-def endpoints() -> list[Plain]:
-    return [{"id": each, "task": "train-a", "host": "h0"} for each in ENDS]
+def endpoints() -> Plain:
+    told = [{"id": each, "task": "train-a", "host": "h0"} for each in ENDS]
+    return {"endpoints": told, "omitted": 0}
 
 
 def diagnosis() -> Plain:
@@ -369,7 +385,8 @@ def large_fabric(leaves: int = 64, spines: int = 16) -> Plain:
         for a, b in ends:
             lost = rng.randrange(300, 900) if n == 9 and b != name else rng.random() < 0.02
             links.append({"a": a, "b": b, "sent": 40_000, "lost": int(lost), "rtt_ns": 58_000,
-                          "back": {"sent": 40_000, "lost": 0, "rtt_ns": 58_200},
+                          "back": {"sent": 40_000, "lost": 0, "rtt_ns": 58_200} if b != name else None,
+                          "is_uplink": b == name,
                           "members": 64 if b == name else 1,
                           "suspects": ["5e1f20aa41c2"] if n == 9 and b == "spine-3" else []})  # fmt: skip
     return {

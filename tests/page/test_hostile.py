@@ -67,17 +67,17 @@ def test_what_comes_live_and_by_the_address_stays_text(
 ) -> None:
     it = opened()
     it.open(standin.url + "#/now")
-    it.page.wait_for_function("document.querySelector('#news').textContent === 'Live'")
+    it.until("document.querySelector('#news').textContent === 'Live'")
     [known, *_] = hostile(answer("views/now", {})["incidents"], HOSTILE[kind], [0])
     standin.tell("incident", {"event": "opened", "seq": 1, "incident": known}, 1)
     standin.tell("tick", hostile({"at_ns": 1, "state": "", "line": ""}, HOSTILE[kind], [0]))
-    it.page.wait_for_function(
+    it.until(
         "text => document.querySelector('#state').textContent.includes(text) && "
         "document.querySelector('#alarm').textContent.includes(text)",
         arg=HOSTILE[kind],
     )
     script = "text => { location.hash = '#/task/' + encodeURIComponent(text); }"
     it.page.evaluate(script, HOSTILE[kind])
-    it.page.wait_for_function("document.title.startsWith('(') && document.title.includes('Task')")
+    it.until("document.title.startsWith('(') && document.title.includes('Task')")
     assert it.page.evaluate("window.owned") is None
     assert it.page.evaluate(ODD) == []

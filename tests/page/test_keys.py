@@ -62,7 +62,13 @@ def test_the_skip_link_leads_to_the_view(opened: Opener, standin: StandIn) -> No
 def test_shortcuts_lead_to_views_and_help_says_which(opened: Opener, standin: StandIn) -> None:
     it = opened()
     it.open(standin.url + "#/now")
-    for key, heading in {"f": "Fabric", "m": "Matrix", "t": "Tasks", "h": "Hosts", "n": "Now"}.items():
+    for key, heading in {
+        "f": "Fabric",
+        "m": "Matrix",
+        "t": "Tasks",
+        "h": "Hosts",
+        "n": "Now",
+    }.items():
         it.page.keyboard.press("g")
         it.page.keyboard.press(key)
         it.page.wait_for_selector(f"main h1:text-is('{heading}')")
@@ -73,7 +79,7 @@ def test_shortcuts_lead_to_views_and_help_says_which(opened: Opener, standin: St
     it.page.keyboard.press("Escape")
     it.page.wait_for_selector("dialog:not([open])", state="attached")
     it.page.keyboard.press("/")
-    it.page.wait_for_function("document.activeElement.id === 'source'")
+    it.until("document.activeElement.id === 'source'")
     it.page.keyboard.type("g?p")
     assert it.page.input_value("#source") == "g?p"
 
@@ -89,13 +95,13 @@ def test_arrows_move_between_cells(opened: Opener, standin: StandIn) -> None:
     it.page.keyboard.press("ArrowDown")
     assert it.page.evaluate(label).startswith("leaf-s0-r1 to leaf-s1-r0:")
     it.page.keyboard.press("Enter")
-    it.page.wait_for_function("location.hash.includes('by=host')")
+    it.until("location.hash.includes('by=host')")
 
 
 def test_focus_stays_where_it_is_as_numbers_change(opened: Opener, standin: StandIn) -> None:
     it = opened()
     it.open(standin.url + "#/now")
-    it.page.wait_for_function("document.querySelector('#news').textContent === 'Live'")
+    it.until("document.querySelector('#news').textContent === 'Live'")
     it.page.locator("main table a").nth(2).focus()
     before = it.page.evaluate("document.activeElement.getAttribute('href')")
     asked = standin.asked.count("/v1/views/now")

@@ -18,12 +18,17 @@ Opener = Callable[..., Watched]
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 SAID = {
     "now": ["link leaf-s0-r0 -- spine-1", "hosts silent", "1 of 4", "12 of 96", "told late"],
-    "fabric": ["19 %", "171 of 880", "h3", "silent", "suspect"],
+    "fabric": ["19 %", "171 of 880", "h3", "not probed", "suspect"],
     "matrix": ["leaf-s0-r0", "46 of 240", "19%"],
     "matrix-of-pairs": ["train-a-0/rail0", "h0 to h2"],
     "tasks": ["train-a", "innocent"],
-    "task": ["The network is not innocent", "120 of 120 windows", "train-a-4", "data parallel"],
-    "incident": [sample.FLOW, "8 of 40", "netagent-analyzer diagnose", "A link loses", "dropped"],
+    "task": [
+        "The network was not innocent",
+        "120 windows of 4 hosts",
+        "train-a-4",
+        "data parallel",
+    ],
+    "incident": [sample.FLOW, "8 of 40", "netagent-analyzer diagnose", "A link loses", "12 more"],
     "pair": ["49153", "not traced", "spine-1", "network, there and back"],
     "hosts": ["h0", "42 s ago"],
     "host": ["Nothing was heard", "MTU of 1500", "out_of_sequence"],
@@ -54,10 +59,10 @@ def test_a_view_says_what_it_was_given(view: str, opened: Opener, standin: Stand
     it.open(standin.url + VIEWS[view])
     for details in it.page.query_selector_all("main details"):
         details.evaluate("each => { each.open = true; }")
-    it.page.wait_for_function(
+    it.until(
         "texts => texts.every(text => document.querySelector('main').innerText.includes(text))",
-        arg=SAID[view], timeout=10_000,
-    )  # fmt: skip
+        SAID[view],
+    )
 
 
 @pytest.mark.parametrize("size", ["wide", "narrow"])
@@ -139,7 +144,7 @@ def test_a_command_is_copied(opened: Opener, standin: StandIn) -> None:
     it = opened(permissions=["clipboard-read", "clipboard-write"])
     it.open(standin.url + VIEWS["incident"])
     it.page.locator(".commands button").first.click()
-    it.page.wait_for_function("document.querySelector('#said').textContent === 'Copied.'")
+    it.until("document.querySelector('#said').textContent === 'Copied.'")
     copied = it.page.evaluate("navigator.clipboard.readText()")
     assert copied == sample.incident()["commands"][0]["command"]
 
