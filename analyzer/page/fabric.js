@@ -80,9 +80,12 @@ function picture(data, by, middle, wide) {
   const { tiers, places, width, height } = placed(data, wide);
   const drawn = [...data.links].sort((a, b) => worstOf(a) - worstOf(b));
   const bands = railBands(tiers[1], places);
-  const bad = data.nodes.filter((node) => node.state !== "well");
+  const bad = [
+    ...data.links.filter((link) => link.suspects?.length).map((link) => `link ${link.a} to ${link.b} (suspect)`),
+    ...data.nodes.filter((node) => node.state !== "well").map((node) => `${node.id} (${node.state})`),
+  ];
   const told = `The fabric: ${NAMES.map((text, n) => `${count(tiers[n].length)} ${text.toLowerCase()}`).join(", ")}, ` +
-    `${plural(data.links.length, "link")}. ${bad.length ? `Not well: ${bad.slice(0, 12).map((node) => `${node.id} (${node.state})`).join(", ")}.` : "No part is suspected."} The tables below say the same.`;
+    `${plural(data.links.length, "link")}. ${bad.length ? `Not well: ${bad.slice(0, 12).join(", ")}.` : "No part is suspected."} The tables below say the same.`;
   const svg = h("svg", { class: "fabric", viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": told },
     tiers.map((tier, n) => (tier.length ? h("text", { class: "tier", x: 4, y: 30 + (2 - n) * ROW + 21 }, NAMES[n]) : null)),
     bands.map(([band]) => band),
@@ -163,10 +166,23 @@ function tags(worst, places, by, middle) {
     }
     return null;
   };
-  return worst.map((link) => (isBoth(link) ? one(link, link, [0.5, 0.66, 0.34], () => "↕") : [
-    one(link, link, [0.66, 0.56, 0.76], (up) => (up ? "↑" : "↓")),
-    one(link, link.back, [0.34, 0.44, 0.24], (up) => (up ? "↓" : "↑")),
-  ]));
+  const suspect = (link) => {
+    const [a, b] = [places.get(link.a), places.get(link.b)];
+    if (!link.suspects?.length || !a || !b) return null;
+    const [x1, y1, x2, y2] = ways(a, b);
+    for (const share of [0.5, 0.4, 0.6, 0.85]) {
+      const [x, y, w] = [x1 + (x2 - x1) * share, y1 + (y2 - y1) * share, 72];
+      if (taken.some(([ox, oy, ow]) => Math.abs(ox - x) < (ow + w) / 2 && Math.abs(oy - y) < 19)) continue;
+      taken.push([x, y, w]);
+      return h("g", { class: "tag suspect" }, h("rect", { x: x - w / 2, y: y - 9, width: w, height: 18, rx: 4 }),
+        h("g", { transform: `translate(${x - w / 2 + 4} ${y - 7})` }, icon("bad")), h("text", { x: x + 8, y: y + 4, "text-anchor": "middle" }, "suspect"));
+    }
+    return null;
+  };
+  return worst.map((link) => [suspect(link), isBoth(link) ? one(link, link, [0.5, 0.66, 0.34], () => "↕") : [
+    one(link, link, [0.68, 0.56, 0.8], (up) => (up ? "↑" : "↓")),
+    one(link, link.back, [0.32, 0.44, 0.2], (up) => (up ? "↓" : "↑")),
+  ]]);
 }
 
 // Between a host and its leaf both directions are crossed by the same probes.

@@ -43,7 +43,8 @@ export function view(data, { id, say }) {
     section("Timeline", "timeline", timeline(data)),
     section("Look for yourself", "commands", commands(data, say)),
     data.actions?.length ? section("What could be done", "actions", h("ul", {}, data.actions.map((each) =>
-      h("li", {}, name(typeof each === "string" ? each : each.text ?? JSON.stringify(each)))))) : null,
+      h("li", {}, [name([each.verb, each.host, each.object].filter(Boolean).join(" ")), ": ", name(each.why), each.problem ? h("p", { class: "note-line" }, name(each.problem)) : null,
+        each.command ? copied(each.command, each.verb, say) : null])))) : null,
   ];
 }
 
@@ -54,10 +55,13 @@ function list(title, items) {
 
 function evidence(items) {
   if (!items.length) return none("None is kept of it.");
-  return h("ol", { class: "evidence" }, items.map((each) => {
-    if (typeof each === "string") return h("li", {}, sentence(each));
-    return h("li", {}, sentence(each.text ?? JSON.stringify(each)), each.quote ? h("pre", {}, [].concat(each.quote).join("\n")) : null);
-  }));
+  const made = [];
+  for (const text of items) {
+    // What stands deeper belongs to what stands before it.
+    if (/^\s/.test(text) && made.length) made[made.length - 1].append(h("div", { class: "more" }, sentence(text.trim())));
+    else made.push(h("li", {}, sentence(text)));
+  }
+  return h("ol", { class: "evidence" }, made);
 }
 
 // What is quoted stands on lines of its own.

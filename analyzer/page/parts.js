@@ -33,7 +33,8 @@ const STATES = {
 
 export function badge(state, text) {
   const [kind, said] = STATES[state] ?? ["unknown", state ?? "unknown"];
-  return h("span", { class: `badge ${kind}` }, icon(kind), text ?? said);
+  const shown = String(text ?? said);
+  return h("span", { class: `badge ${kind}${shown.length > 40 ? " long" : ""}` }, icon(kind), h("bdi", {}, shown));
 }
 
 export const to = {

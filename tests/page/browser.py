@@ -59,8 +59,10 @@ def answer(what: str, query: dict[str, Any]) -> Any:
 
 
 class Network:
-    """Where browser and server are. Chromium drops all requests when an interface of its network
-    comes or goes, as those of labs do."""
+    """Where browser and server are.
+
+    Chromium drops all requests when an interface of its network comes or goes, as those of labs do.
+    """
 
     def __init__(self, path: str | None) -> None:
         self._path = path
@@ -92,7 +94,8 @@ def network() -> Iterator[Network]:
         ["unshare", "--net", "sh", "-c", script],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
-    assert holder.stdin is not None and holder.stdout is not None
+    assert holder.stdin is not None
+    assert holder.stdout is not None
     try:
         assert holder.stdout.readline() == "up\n"
         yield Network(f"/proc/{holder.pid}/ns/net")
@@ -108,9 +111,9 @@ class Watched:
 
     def __init__(self, page: Any, origin: str) -> None:
         self.page, self.wrong = page, list[str]()
-        page.on("console", lambda said: self._said(said))
+        page.on("console", self._said)
         page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
-        page.on("dialog", lambda dialog: self._dialog(dialog))
+        page.on("dialog", self._dialog)
         page.on("request", lambda request: self._asked(request.url, origin))
 
     def open(self, url: str) -> None:

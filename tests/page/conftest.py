@@ -23,7 +23,7 @@ def quiet() -> Iterator[Network]:
 @pytest.fixture(scope="session")
 def chromium(quiet: Network, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     require(BROWSER)
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - an extra
 
     command = quiet.command(tmp_path_factory.mktemp("browser"))
     with sync_playwright() as playwright:

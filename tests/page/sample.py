@@ -50,8 +50,8 @@ SILENT = short(
 )  # fmt: skip
 UNKNOWN = short(
     id="77aa12ff0e55", state="open", component=None, kind=None, layer=None, confidence=0.0,
-    summary="pairs of train-b lose probes, and their ways have nothing in common", tasks=["train-b"],
-    pairs_failing=2, is_late=True, stored=False,
+    summary="pairs of train-b lose probes, and their ways have nothing in common",
+    tasks=["train-b"], pairs_failing=2, is_late=True, stored=False,
 )  # fmt: skip
 OVER = short(
     id="1b20ffc83d10", state="recovered", component="flow h1/br-int/table=8", kind="flow",
@@ -141,7 +141,7 @@ def matrix(by: str = "leaf", row: str | None = None, col: str | None = None) -> 
     }[by]
     opens: str | None = {"leaf": "host", "host": "pair"}.get(by)
     if by == "host" and row and col:
-        names, opens = [end for end in ENDS], None
+        names, opens = list(ENDS), None
     cells = [
         [r, c, 240, 46 if (r, c) in {(0, 2), (2, 0)} else 1 if (r, c) == (1, 3) else 0,
          61_200 + 900 * r + (240_000 if (r, c) == (0, 2) else 0), 88_000 + 1_500 * c, 6]
@@ -238,7 +238,11 @@ def incident(name: str = "5e1f20aa41c2") -> Plain:
         "remarks": ["h2 has another firmware of mlx5_0 than 3 of 4 hosts: 28.39.1002"],
         "missing": ["counters of the switch itself"],
         "notes": ["revised: before, switch spine-1 was named"],
-        "actions": [],
+        "actions": [
+            {"id": f"{name}-3f2a91c0", "incident": name, "verb": "cordon", "host": "h3",
+             "object": "", "command": "kubectl cordon h3", "undo": "kubectl uncordon h3",
+             "why": "so that no new job comes there", "became": None, "problem": ""},
+        ],
         "omitted": {"failing": 0, "healthy": 12},
         "timeline": [
             {"at_ns": NOW_NS - 190 * S, "what": "detected: 8 of 40 probes lost between 6 pairs"},
@@ -369,11 +373,12 @@ def diagnosis() -> Plain:
 def large_fabric(leaves: int = 64, spines: int = 16) -> Plain:
     """Return as much as `fabric` shows at most, of 8 rails."""
     rng = random.Random(1)
-    nodes: list[Plain] = []
+    nodes: list[Plain] = [
+        {"id": f"spine-{n}", "kind": "spine", "rail": None, "tier": 2, "members": 1,
+         "suspects": [], "state": "well"}
+        for n in range(spines)
+    ]  # fmt: skip
     links: list[Plain] = []
-    for n in range(spines):
-        nodes.append({"id": f"spine-{n}", "kind": "spine", "rail": None, "tier": 2, "members": 1,
-                      "suspects": [], "state": "well"})  # fmt: skip
     for n in range(leaves):
         name = f"leaf-{n}"
         nodes.append({"id": name, "kind": "leaf", "rail": n % 8, "tier": 1, "members": 1,
@@ -384,11 +389,14 @@ def large_fabric(leaves: int = 64, spines: int = 16) -> Plain:
         ends = [(f"group {name}", name), *((name, f"spine-{k}") for k in range(spines))]
         for a, b in ends:
             lost = rng.randrange(300, 900) if n == 9 and b != name else rng.random() < 0.02
-            links.append({"a": a, "b": b, "sent": 40_000, "lost": int(lost), "rtt_ns": 58_000,
-                          "back": {"sent": 40_000, "lost": 0, "rtt_ns": 58_200} if b != name else None,
-                          "is_uplink": b == name,
-                          "members": 64 if b == name else 1,
-                          "suspects": ["5e1f20aa41c2"] if n == 9 and b == "spine-3" else []})  # fmt: skip
+            back = {"sent": 40_000, "lost": 0, "rtt_ns": 58_200}
+            is_suspect = n == 9 and b == "spine-3"
+            links.append({
+                "a": a, "b": b, "sent": 40_000, "lost": int(lost), "rtt_ns": 58_000,
+                "back": None if b == name else back, "is_uplink": b == name,
+                "members": 64 if b == name else 1,
+                "suspects": ["5e1f20aa41c2"] if is_suspect else [],
+            })  # fmt: skip
     return {
         "at_ns": NOW_NS, "window_ns": NOW_NS - 5 * S, "width_ns": 5 * S, "nodes": nodes,
         "links": links, "omitted": {"nodes": 448, "links": 7680}, "aggregated": True,

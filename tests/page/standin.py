@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small server that has the page's real files, and answers its questions with what it is given."""
+"""A small server with the page's real files, that answers its questions with what it is given."""
 
 import json
 import queue
@@ -121,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
         finally:
             self.standin.streams.remove(mine)
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - as inherited
         """Say nothing."""
 
 

@@ -34,7 +34,7 @@ def test_the_state_is_in_the_title(opened: Opener, standin: StandIn) -> None:
     it = opened()
     live(it, standin)
     standin.tell("tick", {"at_ns": sample.NOW_NS, "state": "blind", "line": "nothing is probed"})
-    it.until("document.title === '(blind) Now – netagent'")
+    it.until("document.title === '(blind) Now \u2013 netagent'")
     assert "nothing is probed" in it.page.inner_text("#state")
 
 

@@ -38,7 +38,8 @@ SAID = {
 
 def axe() -> str:
     found = importlib.util.find_spec("axe_playwright_python")
-    assert found is not None and found.origin is not None
+    assert found is not None
+    assert found.origin is not None
     return (Path(found.origin).parent / "axe.min.js").read_text()
 
 
