@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+from analyzer.server.page import shown as module
 from analyzer.server.page.shown import active, recovered, short
 from analyzer.server.sight import Sight
 from netagent.model.verdict import IncidentState
@@ -27,5 +28,18 @@ def test_what_is_not_known_is_null_and_not_left_out(tmp_path):
         undecided = incident("i1", "t0", component=None, layer=None)
         told = short(looked.analyzer, undecided)
         assert all(told[name] is None for name in ("component", "kind", "layer", "recovered_ns"))
+
+    on(tmp_path, work)
+
+
+def test_what_is_over_is_looked_for_among_the_newest_and_what_is_open_among_all(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(module, "MAX_LOOKED", 1)
+
+    async def work(looked):
+        await looked.tell(*(incident(f"i{n}", "t0") for n in range(3)))
+        assert len(active(looked.analyzer, Sight())) == 3
+        assert len(list(module.incidents(looked.analyzer, Sight()))) == 1
 
     on(tmp_path, work)
