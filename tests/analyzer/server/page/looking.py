@@ -88,7 +88,7 @@ class Looking:
     def __init__(self, analyzer: Analyzer, judge: Direct) -> None:
         self.analyzer, self.judge = analyzer, judge
         guard = Guard(analyzer, application(analyzer), FILES, port=PORT)  # type: ignore[arg-type]
-        self._apps = {"page": guard, "api": api(analyzer)}
+        self._apps: dict[str, Any] = {"page": guard, "api": api(analyzer)}
 
     def browser(self, peer: str | None = "", *, app: str = "page") -> httpx.AsyncClient:
         """Return a client; `peer` is the name in its certificate, "" without one."""
