@@ -45,6 +45,9 @@ def fabric(scene: Scene, asked: Fabric) -> Plain:
     """Return nodes and links. What did not fit is counted in `omitted`."""
     mask = scene.seen(asked.tasks)
     joined = _joined(_switch_links(scene, mask))
+    if asked.tasks is None:  # what nobody crosses is there, too
+        for a, b in scene.topology.declared.links:
+            joined.setdefault((a, b) if a < b else (b, a), [None, None])
     drawing = _Drawing(_Leaves(scene, asked, mask), joined, asked)
     drawing.draw()
     return {
@@ -282,7 +285,7 @@ def _node(name: str, kind: str, rail: int | None, tier: int | None, members: int
 
 def _link(pair: Pair, both: Both) -> Plain:
     there, back = both
-    swapped = there is None
+    swapped = there is None and back is not None
     a, b = pair[::-1] if swapped else pair
     first, second = (back, None) if swapped else (there, back)
     return {

@@ -139,7 +139,8 @@ class Scene:
                 patterns is None or any(fnmatchcase(name, each) for each in patterns)
                 for name in tasks.names
             ]
-            found = self._masks[patterns] = np.array(may, np.bool_)[tasks.of]
+            is_seen: Mask = np.array(may, np.bool_)
+            found = self._masks[patterns] = is_seen[tasks.of]
             while len(self._masks) > MAX_MASKS:
                 del self._masks[next(iter(self._masks))]
         return found

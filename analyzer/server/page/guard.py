@@ -116,7 +116,7 @@ class Guard:
         return None if holder.serial.lstrip("0") in revoked else holder.name
 
     def _token(self, scope: Scope) -> str:
-        cookies = SimpleCookie[str]()
+        cookies = SimpleCookie()
         try:
             cookies.load(_header(scope, b"cookie"))
         except CookieError:

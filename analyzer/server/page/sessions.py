@@ -72,7 +72,7 @@ class _Held:
     def begin(self, holder: Holder, now_ns: int) -> str:
         self._expire(now_ns)
         theirs = [key for key, (_, each) in self._known.items() if each.asked == holder.asked]
-        for key in theirs[: len(theirs) - self._most + 1]:
+        for key in theirs[: max(0, len(theirs) - self._most + 1)]:
             del self._known[key]
         token = secrets.token_urlsafe(TOKEN_BYTES)
         self._known[_hash(token)] = now_ns + self._lasts_ns, holder

@@ -2,12 +2,17 @@
 """Incidents as a caller of the page sees them."""
 
 from collections.abc import Iterator
+from itertools import islice
 
 from analyzer.server.analyzer import Analyzer
 from analyzer.server.sight import Sight
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component
 from netagent.model.verdict import Incident, IncidentState
+
+MAX_LOOKED = 2_000
+"""Most incidents that are looked at for one answer. Chosen: a year has more, and each takes
+microseconds, of one that thousands of pairs fail in milliseconds."""
 
 Plain = dict[str, object]
 
@@ -23,8 +28,12 @@ def seen(analyzer: Analyzer, sees: Sight, known: Incident) -> Incident | None:
 
 
 def incidents(analyzer: Analyzer, sees: Sight, state: str | None = None) -> Iterator[Incident]:
-    """Yield what a caller may see of incidents, latest first; `state` as the journal takes it."""
-    for known in analyzer.journal.incidents(state):
+    """Yield what a caller may see of incidents, latest first; `state` as the journal takes it.
+
+    Of those that are over, among the newest.
+    """
+    newest = None if state == "active" else MAX_LOOKED
+    for known in islice(analyzer.journal.incidents(state), newest):
         mine = seen(analyzer, sees, known)
         if mine is not None:
             yield mine

@@ -5,6 +5,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -192,11 +193,11 @@ def by(
     given: Iterable[Flow], key: Callable[[Flow], object]
 ) -> "dict[object, tuple[int, int, list[int], set[tuple[int, int]]]]":
     """Return probes sent and lost, round trips and pairs of what has the same key."""
-    found: dict[object, list] = defaultdict(lambda: [0, 0, [], set()])
+    found: dict[object, list[Any]] = defaultdict(lambda: [0, 0, [], set()])
     for each in given:
         of = found[key(each)]
         of[0] += each.sent
         of[1] += each.lost
         of[2] += each.trips
         of[3].add((each.source, each.target))
-    return {name: tuple(of) for name, of in found.items()}
+    return {name: (of[0], of[1], of[2], of[3]) for name, of in found.items()}

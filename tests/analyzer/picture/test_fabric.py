@@ -9,6 +9,7 @@ from analyzer.picture import fabric as module
 from analyzer.picture.asked import Fabric
 from analyzer.picture.fabric import fabric
 from analyzer.picture.scene import UNKNOWN
+from netagent.model.topology import DeclaredTopology
 from tests.analyzer.picture.scenes import (
     ENDPOINTS,
     HOSTS,
@@ -151,3 +152,15 @@ def test_of_fewer_links_than_there_are_the_lossy_ones_between_other_switches_com
     total = len(drawn["links"]) + drawn["omitted"]["links"]
     members = sum(each["members"] - 1 for each in drawn["links"])
     assert total + members == 2 * HOSTS + 4 * len(SPINES)
+
+
+def test_a_declared_link_that_nobody_crosses_is_drawn_without_a_probe():
+    scene = scene_of(FULL)
+    links = frozenset({("leaf-s0-r0", "spine-9"), ("leaf-s0-r0", "spine-0")})
+    scene.topology.declared = DeclaredTopology(links=links)
+    drawn = {(each["a"], each["b"]): each for each in fabric(scene, Fabric())["links"]}
+    idle = drawn["leaf-s0-r0", "spine-9"]
+    assert (idle["sent"], idle["rtt_ns"], idle["back"]) == (0, None, None)
+    assert drawn["leaf-s0-r0", "spine-0"]["sent"] > 0
+    mine = fabric(scene, Fabric(tasks=("t0",)))
+    assert "spine-9" not in {each["id"] for each in mine["nodes"]}
