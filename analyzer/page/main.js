@@ -276,6 +276,7 @@ function keys() {
 at("zone").textContent = isUtc() ? "UTC" : `${zone()}, by UTC where an instant is told in full`;
 colours();
 keys();
+document.addEventListener("visibilitychange", () => { if (!document.hidden && !isPaused) refresh(); });
 window.addEventListener("hashchange", () => open(true));
 open(false);
 get("/v1/views/now").then((data) => { if (!newest) stated(data); }, () => {}); // the view says what is wrong

@@ -33,8 +33,8 @@ export function view(data, { query, go, say }) {
   ];
 }
 
-function open(data, row, col, show) {
-  if (data.opens === "host") return to.matrix({ by: "host", row, col, show });
-  if (data.opens === "pair" && data.by === "host") return to.matrix({ by: "host", row, col, show });
-  return row.includes("/rail") && col.includes("/rail") ? to.pair(row, col) : null;
+// Leaves open into hosts, hosts into endpoints, and these into their pair.
+export function open(data, row, col, show) {
+  if (!data.opens || !row || !col) return null;
+  return data.by === "endpoint" ? to.pair(row, col) : to.matrix({ by: "host", row, col, show });
 }

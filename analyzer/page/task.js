@@ -4,6 +4,7 @@
 import { path } from "./api.js";
 import { h } from "./dom.js";
 import { heat } from "./heat.js";
+import { open } from "./matrix.js";
 import { badge, choice, facts, icon, incidents, name, none, section, series, some, to } from "./parts.js";
 import { count, label, measure, number, plural, share, span, time } from "./words.js";
 
@@ -27,7 +28,7 @@ export function view(data, { id, query, go }) {
     section("Between its ends", "matrix", data.matrix ? [
       h("div", { class: "controls" }, choice("Show", [["loss", "Loss"], ["delay", "Delay"]], show,
         (chosen) => go(`${to.task(id)}?show=${chosen}`))),
-      heat(data.matrix, `Probes by ${data.matrix.by}`, show, (row, col) => (row.includes("/rail") ? to.pair(row, col) : null)),
+      heat(data.matrix, `Probes by ${data.matrix.by}`, show, (row, col) => open(data.matrix, row, col, show)),
     ] : none("Nothing is known of it yet.")),
     section("What it is", "declared", facts(declared(data))),
     section("Its skeleton", "skeleton", skeleton(data.skeleton)),

@@ -41,7 +41,7 @@ def main() -> None:
                     "incident": f"#/incident/{link}",
                     "diagnose": f"#/diagnose?{PAIR}",
                 },
-            ),  # fmt: skip
+            ),
             ("dark", WIDE, {"matrix": "#/matrix?by=host"}),
             ("light", NARROW, {"narrow": f"#/incident/{link}"}),
         ]

@@ -141,7 +141,7 @@ def matrix(by: str = "leaf", row: str | None = None, col: str | None = None) -> 
     }[by]
     opens: str | None = {"leaf": "host", "host": "pair"}.get(by)
     if by == "host" and row and col:
-        names, opens = list(ENDS), None
+        by, names, opens = "endpoint", list(ENDS), "pair"
     cells = [
         [r, c, 240, 46 if (r, c) in {(0, 2), (2, 0)} else 1 if (r, c) == (1, 3) else 0,
          61_200 + 900 * r + (240_000 if (r, c) == (0, 2) else 0), 88_000 + 1_500 * c, 6]
@@ -200,7 +200,7 @@ def task(name: str = "train-a") -> Plain:
             "groups": {"dp": [[ENDS[0], ENDS[2]], [ENDS[1], ENDS[3]]], "pp": [[ENDS[0], ENDS[4]]]},
             "pairs": 12, "groups_omitted": 0,
         },
-        "matrix": matrix("host", "x", "y") | {"by": "endpoint", "opens": None},
+        "matrix": matrix("host", "h0", "h2"),
         "series": series(1),
         "incidents": [short(), SILENT],
         "inquiry": {

@@ -100,6 +100,17 @@ def test_the_largest_answers_are_drawn(opened: Opener, standin: StandIn) -> None
     it.screenshot("matrix-large")
 
 
+def test_a_matrix_opens_down_to_pairs(opened: Opener, standin: StandIn) -> None:
+    it = opened()
+    it.open(standin.url + "#/matrix")
+    for where in ("by=host&row=leaf", "by=host&row=h", "#/pair?source=train-a"):
+        it.page.locator("table.heat td a").first.click()
+        it.until("part => location.hash.includes(part)", where)
+        it.page.wait_for_selector("main h1")
+        it.page.wait_for_selector("main:not([aria-busy])")
+        it.until("!document.querySelector('main .quiet')?.textContent.startsWith('Loading')")
+
+
 def test_each_view_links_to_its_json(opened: Opener, standin: StandIn) -> None:
     it = opened()
     for view in ("now", "task", "pair", "matrix-of-pairs"):
