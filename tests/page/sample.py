@@ -140,7 +140,7 @@ def matrix(by: str = "leaf", row: str | None = None, col: str | None = None) -> 
         "task": ["train-a", "train-b"],
     }[by]
     opens: str | None = {"leaf": "host", "host": "pair"}.get(by)
-    if by == "host" and row and col:
+    if by == "host" and {row, col} <= {*HOSTS}:
         by, names, opens = "endpoint", list(ENDS), "pair"
     cells = [
         [r, c, 240, 46 if (r, c) in {(0, 2), (2, 0)} else 1 if (r, c) == (1, 3) else 0,
