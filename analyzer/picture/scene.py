@@ -135,19 +135,20 @@ class Scene:
         found = self._masks.get(patterns)
         if found is None:
             tasks = self.known.tasks
-            may = [
-                patterns is None or any(fnmatchcase(name, each) for each in patterns)
-                for name in tasks.names
+            places = [
+                place
+                for place, name in enumerate(tasks.names)
+                if patterns is None or any(fnmatchcase(name, each) for each in patterns)
             ]
-            is_seen: Mask = np.array(may, np.bool_)
-            found = self._masks[patterns] = is_seen[tasks.of]
+            found = self._masks[patterns] = np.isin(tasks.of, places)
             while len(self._masks) > MAX_MASKS:
                 del self._masks[next(iter(self._masks))]
         return found
 
     def seen(self, patterns: tuple[str, ...] | None) -> Mask:
         """Return (n_rows,) whose both ends are of tasks that may be seen; None: all."""
-        found: Mask = self.visible(patterns)[self.ends].all(axis=0)
+        source, target = self.visible(patterns)[self.ends]
+        found: Mask = source & target
         return found
 
     @cached_property

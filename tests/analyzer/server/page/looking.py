@@ -17,6 +17,7 @@ from analyzer.server.analyzer import Analyzer
 from analyzer.server.identity import PEER, PEER_SERIAL
 from analyzer.server.page.files import File
 from analyzer.server.page.guard import Guard
+from analyzer.server.page.page import Page as PageState
 from analyzer.server.page.routes import application
 from analyzer.server.routes import application as api
 from netagent.model.ids import EndpointId
@@ -87,7 +88,9 @@ class Looking:
 
     def __init__(self, analyzer: Analyzer, judge: Direct) -> None:
         self.analyzer, self.judge = analyzer, judge
-        guard = Guard(analyzer, application(analyzer), FILES, port=PORT)  # type: ignore[arg-type]
+        views = application(analyzer)
+        self.page: PageState = views.state["page"]
+        guard = Guard(analyzer, views, FILES, port=PORT)  # type: ignore[arg-type]
         self._apps: dict[str, Any] = {"page": guard, "api": api(analyzer)}
 
     def browser(self, peer: str | None = "", *, app: str = "page") -> httpx.AsyncClient:

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
+import asyncio
+
 import pytest
 
 from analyzer.config import Config
 from analyzer.server.page.sessions import LINK_NS
+from analyzer.server.page.streams import MAX_OF_NAME
 from netagent.model.task import Task
 from tests.analyzer.server.page.looking import OTHER, PORT, TENANT, THEIRS, incident, on
+from tests.waiting import until
 
 VIEWS = (
     "now", "fabric", "matrix", "matrix?by=host", "matrix?by=rail", "matrix?by=task", "tasks",
@@ -128,3 +132,36 @@ def test_where_there_is_no_page_there_is_no_link(tmp_path):
 
 def test_by_default_there_is_no_page():
     assert Config().page is None
+
+
+async def heard(looked, peer, **headers):
+    """Return the kinds and numbers of what a stream says until the server stops."""
+    browser = looked.browser(peer)
+    asking = asyncio.create_task(browser.get("/v1/views/events", headers=headers))
+    await until(lambda: looked.page.streams._of[peer])
+    looked.analyzer.waiters.stop()
+    answer = await asking
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    return [line for line in answer.text.splitlines() if line.startswith("id: ")]
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_who_comes_again_goes_on_behind_what_it_heard(tmp_path, last):
+    async def work(looked):
+        await looked.tell(incident("i1", "t0"), incident("i2", "t0"))
+        first, second = looked.analyzer.journal.events(0)
+        given = {"last-event-id": str(first.seq)} if last else {"last-event-id": "none"}
+        assert await heard(looked, "reader", **given) == ([f"id: {second.seq}"] if last else [])
+        assert not looked.page.streams._of
+
+    on(tmp_path, work)
+
+
+def test_of_a_name_there_are_so_many_streams(tmp_path):
+    async def work(looked):
+        for _ in range(MAX_OF_NAME):
+            looked.page.streams.begin("reader")
+        refused = await looked.browser("reader").get("/v1/views/events")
+        assert (refused.status_code, "remedy" in refused.json()) == (503, True)
+
+    on(tmp_path, work)
