@@ -198,7 +198,7 @@ export function series(title, rows, lines, key) {
     h("svg", { class: "series", viewBox: `0 0 ${wide} ${high}`, width: wide, height: high, role: "img", "aria-label": told },
       h("line", { class: "axis", x1: left, x2: wide - 8, y1: middle, y2: middle }),
       h("line", { class: "axis", x1: left, x2: wide - 8, y1: high - foot, y2: high - foot }), bars, drawn, texts),
-    h("figcaption", {}, told, " ", lines.map(([, text], n) => h("span", { class: "step" }, h("span", { class: `swatch l${n}`, "aria-hidden": "true" }), text))),
+    h("figcaption", {}, told, " ", lines.map(([, text], n) => h("span", { class: "step" }, h("svg", { class: "icon", width: 24, height: 8, "aria-hidden": "true" }, h("line", { class: `line l${n}`, x1: 0, x2: 24, y1: 4, y2: 4 })), text))),
     h("details", { "data-key": `series ${key}` }, h("summary", {}, "The same as a table"),
       table(title, [
         ["From", (row) => time(row[0])],
