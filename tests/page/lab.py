@@ -54,7 +54,8 @@ class Lab:
             named = (e for e in events if e["event"] == "opened" and e["incident"]["component"])
             return next(named, None)
 
-        return self._until(look, after, within_s)
+        found: dict[str, Any] = self._until(look, after, within_s)
+        return found
 
     def _until(self, look: Callable[[list[dict[str, Any]]], T], after: int, within_s: float) -> Any:
         """Return what `look` finds in events, as soon as it finds anything."""
