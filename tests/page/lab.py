@@ -47,12 +47,12 @@ class Lab:
         """Break something."""
         command("inject", *words)
 
-    def opened(self, after: int, within_s: float) -> dict[str, Any]:
-        """Return the first event after number `after` that opens an incident about a component."""
+    def named(self, after: int, within_s: float) -> dict[str, Any]:
+        """Return the first event after number `after` that names a component at fault."""
 
         def look(events: list[dict[str, Any]]) -> dict[str, Any] | None:
-            named = (e for e in events if e["event"] == "opened" and e["incident"]["component"])
-            return next(named, None)
+            named = (e for e in events if e["incident"]["component"])
+            return next((e for e in named if e["incident"]["state"] != "recovered"), None)
 
         found: dict[str, Any] = self._until(look, after, within_s)
         return found

@@ -54,7 +54,7 @@ def _broken(broken: Lab, *fault: str) -> str:
     """Break something; return the incident that is told of it."""
     after = broken.ask("/v1/incidents/events")["next"]
     broken.inject(*fault)
-    told = broken.opened(after, FOUND_S)["incident"]
+    told = broken.named(after, FOUND_S)["incident"]
     print(f"{fault[0]}: {told['summary']}")
     return str(told["id"])
 

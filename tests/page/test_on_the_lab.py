@@ -78,7 +78,7 @@ def test_the_page_follows_a_lab_that_breaks(broken: Lab, page: Watched) -> None:
     after = broken.ask("/v1/incidents/events")["next"]
     page.page.evaluate(WATCH, LINK)
     broken.inject("link-loss", "--percent", "20")
-    event = broken.opened(after, FOUND_S)
+    event = broken.named(after, FOUND_S)
     assert event["incident"]["component"] == LINK
     page.until("window.seen !== null")
     # An event's number is when it was told, in nanoseconds of the same clock.
