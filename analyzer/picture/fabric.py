@@ -55,7 +55,7 @@ class _Links:
     """(2, 4, n_links) from the first end to the second, and back."""
 
     def __len__(self) -> int:
-        return self.ends.shape[1]
+        return len(self.ends[0])
 
     @property
     def lost(self) -> Floats:
