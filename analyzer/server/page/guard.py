@@ -12,12 +12,16 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
+import structlog
+
 from analyzer.config import is_loopback
 from analyzer.server.analyzer import Analyzer
 from analyzer.server.identity import PEER
 from analyzer.server.page.files import INDEX, File
 from analyzer.server.page.sessions import SESSION_NS
 from analyzer.server.problems import Problem, refused
+
+log = structlog.get_logger()
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -149,6 +153,9 @@ class Guard:
                 403, "this link was opened before, or is too old",
                 "ask for another one: netagent-analyzer open",
             )  # fmt: skip
+        holder = analyzer.sessions.holder(session, analyzer.monotonic())
+        if holder is not None:
+            log.info("page_session_begun", name=holder.name, asked=holder.asked)
         cookie = (
             f"{self._cookie}={session}; Path=/; Max-Age={SESSION_NS // 10**9}; Secure; HttpOnly; "
             "SameSite=Strict"

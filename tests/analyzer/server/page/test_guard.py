@@ -3,6 +3,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+import structlog
 
 from analyzer.server.page.guard import POLICY
 from analyzer.server.page.sessions import LINK_NS, SESSION_NS
@@ -66,7 +67,10 @@ def test_a_link_is_opened_once_by_whoever_has_it(tmp_path):
     async def work(looked):
         url = await looked.link("reader")
         first, second = looked.browser(), looked.browser()
-        entered = await first.get(url)
+        with structlog.testing.capture_logs() as logs:
+            entered = await first.get(url)
+        assert [(e["event"], e["asked"]) for e in logs] == [("page_session_begun", "reader")]
+        assert url.rpartition("/")[2] not in str(logs)
         assert (entered.status_code, entered.headers["location"]) == (303, "/")
         said = entered.headers["set-cookie"]
         for each in ("Path=/", "Secure", "HttpOnly", "SameSite=Strict", "Max-Age=43200"):
