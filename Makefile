@@ -14,19 +14,20 @@ DISTRIBUTIONS ?= debian-12 debian-13
 VM_TESTS ?= rdma or kernel or ovs
 MINUTES ?= 60
 # Marks of tests that need root, or more: one at a time.
-CAPABLE := netns or ovs or lab or kernel or rdma or packages
+CAPABLE := netns or ovs or lab or kernel or rdma or packages or browser
 # Files with tests of such marks: an emulated guest is slow to import all others, only to deselect them.
 # That a mark is written in the file of its test: tests/test_repository.py.
 marked = $(sort $(shell grep -rlE --include='test_*.py' 'mark\.($(subst $() or $(),|,$(1)))\b' tests))
 # Where an API server is built, once.
 KUBERNETES ?= $(HOME)/.cache/netagent/kubernetes
 SLURM ?= $(HOME)/.cache/netagent/slurm
+BROWSER_PACKAGES := chromium fonts-dejavu-core
 DEB_PACKAGES := debhelper dpkg-dev fakeroot lintian
 STAMP := $(VENV)/.installed
 PACKAGES := netagent bpf ovs_checks analyzer
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-ovn setup-podman setup-prometheus setup-vm image lock demo demo-rdma demo-ovn demo-skeleton setup-deb deb test test-hermetic test-ovs test-long test-packages test-debs test-ovn test-kubernetes test-prometheus test-slurm test-interpreters test-vm format lint types types-all types-host floors check chaos drill health soak webhooks alerts generated eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean
+.PHONY: help setup setup-ovn setup-podman setup-prometheus setup-vm image lock demo demo-rdma demo-ovn demo-skeleton setup-deb deb test test-hermetic test-ovs test-long test-packages test-debs test-ovn test-kubernetes test-prometheus test-slurm test-interpreters test-vm format lint types types-all types-host floors check chaos drill health soak webhooks alerts generated eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean setup-browser test-browser screenshots
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -49,6 +50,10 @@ setup-prometheus: setup ## install what scrapes and alerts; none of it is starte
 	done
 	tools/setup.sh "" $(PROMETHEUS_PACKAGES)
 
+setup-browser: setup ## install what opens the page in a real browser: Debian's Chromium, Playwright's library, axe's rules
+	tools/setup.sh "" $(BROWSER_PACKAGES)
+	$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements-browser.lock
+
 setup-vm: setup ## install what builds and boots guests (QEMU)
 	tools/setup.sh "" $(VM_PACKAGES)
 
@@ -58,6 +63,8 @@ image: setup-vm ## build the guests' images that are missing
 lock: setup ## pin every dependency with its hashes into requirements.lock
 	$(BIN)/pip-compile -q --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --generate-hashes --allow-unsafe \
 	  --extra analyzer --extra dev -o requirements.lock pyproject.toml
+	$(BIN)/pip-compile -q --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --generate-hashes --allow-unsafe \
+	  --extra browser -c requirements.lock -o requirements-browser.lock pyproject.toml
 
 demo: setup ## bring a lab up, break it eight ways, watch netagent name each component
 	$(BIN)/python -m tests.lab demo
@@ -88,6 +95,12 @@ test-long: setup ## flow tables by the thousand against Open vSwitch (a quarter 
 
 test-ovn: setup-ovn ## tests on a real OVN: faults, actions, zones, tables held against it and against packets (minutes)
 	NETAGENT_TESTS_REQUIRE=root,netns,ovs,cc,ovn $(BIN)/python -m pytest $(wildcard tests/ovs/test_*ovn*.py) tests/ovs/test_zones.py
+
+test-browser: setup-browser ## the page in a real browser: every view, keys, hostile names, axe's rules, and a lab that breaks (minutes)
+	NETAGENT_TESTS_REQUIRE=root,netns,ovs,browser $(BIN)/python -m pytest -m browser $(call marked,browser)
+
+screenshots: setup-browser ## the pictures of docs/page.md, of a lab that breaks (minutes)
+	$(BIN)/python -m tests.page.pictures
 
 test-kubernetes: setup ## tests on a real Kubernetes API server, built once from Debian's sources (minutes)
 	tools/kubernetes.sh "$(KUBERNETES)"

@@ -31,6 +31,7 @@ VERBS = {
     "show": "show one incident: verdict, evidence, alternatives",
     "feedback": "say whether an incident's verdict was right",
     "actions": "say what was done about incidents; do what could be, undo it",
+    "open": "open the analyzer's page in a browser, by a link of one use",
     "watch": "follow incidents as they open, are confirmed and recover",
     "diagnose": "walk from one endpoint to another now, hop by hop",
     "innocent": "say whether a task's network was well, and how well it was looked at",

@@ -64,6 +64,13 @@ class Enrolment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """ADDRESS:PORT for hosts that have no certificate yet; nothing else is answered there."""
 
 
+class Page(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The page for browsers: what is known, read-only, on a listener of its own."""
+
+    listen: str
+    """ADDRESS:PORT. Nobody needs a certificate to reach it; without one, a session is needed."""
+
+
 class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much history the database keeps."""
 
@@ -355,6 +362,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Without it the analyzer speaks plain HTTP, on loopback only."""
     enrolment: Enrolment | None = None
     """Without it, certificates are made elsewhere."""
+    page: Page | None = None
+    """Without it there is no page."""
     insecure: bool = False
     """Speak plain HTTP on any address: everybody who reaches it may do everything."""
     window_s: int = 5
@@ -432,6 +441,8 @@ def load(path: str) -> Config:
             "everybody who reaches it may do everything",
             line_of(text, ("listen",)),
         )
+    if config.page is not None:
+        _check_page(config.page, config, path, text)
     for name in config.tenants:
         if problem := _no_tenant(name, config):
             raise ConfigError(path, f"tenants: {problem}", line_of(text, ("tenants", name)))
@@ -581,6 +592,18 @@ def _explain(text: str, kind: type, complaint: str) -> tuple[str, int | None]:
 def _known(path: str, text: str, plain: _Topology, name: str, where: tuple[str | int, ...]) -> None:
     if name not in plain.switches:
         raise ConfigError(path, f"{name!r} is not among [switches]", line_of(text, where))
+
+
+def _check_page(page: Page, config: Config, path: str, text: str) -> None:
+    """Raise ConfigError for a page that cannot be served, or that anybody could read."""
+    line = line_of(text, ("page", "listen"))
+    try:
+        host, _ = split_address(page.listen)
+    except ValueError as error:
+        raise ConfigError(path, f"page.listen: {error}", line) from None
+    if config.tls is None and not config.insecure and not is_loopback(host):
+        problem = f"plain HTTP on {host}, which is not loopback; add [tls]"
+        raise ConfigError(path, f"page.listen: {problem}", line)
 
 
 def _no_tenant(name: str, config: Config) -> str:

@@ -76,6 +76,10 @@ class Trust:
         self.server.verify_mode = ssl.CERT_REQUIRED
         # A session that is resumed was verified when it began, not now.
         self.server.num_tickets = 0
+        self.optional = self._context(ssl.PROTOCOL_TLS_SERVER)
+        """Of a server to which a client may show a certificate, and need not."""
+        self.optional.verify_mode = ssl.CERT_OPTIONAL
+        self.optional.num_tickets = 0
         self.bare = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         """Of a server that asks nobody for a certificate."""
         self.bare.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -119,7 +123,7 @@ class Trust:
             except (OSError, ValueError) as error:
                 raise ConfigError(files.crl, f"no list in PEM: {error}") from error
             revoked = revoked_in(text, files.ca).serials
-        for context in (self.client, self.server, self.bare):
+        for context in (self.client, self.server, self.optional, self.bare):
             _loaded(context, files)
         self.began_s, self.expires_s = began_s, expires_s
         self.revoked, self.roots = revoked, roots
@@ -136,7 +140,10 @@ class Trust:
         class Checked(ssl.SSLObject):
             def do_handshake(self) -> None:
                 super().do_handshake()
-                if trust.refuses(self.getpeercert()):
+                certificate = self.getpeercert()
+                if not certificate and self.context.verify_mode is ssl.CERT_OPTIONAL:
+                    return
+                if trust.refuses(certificate):
                     raise ssl.SSLCertVerificationError("certificate revoked")
                 if trust.roots.isdisjoint(_chain(self)):
                     raise ssl.SSLCertVerificationError("signed by who is trusted no more")

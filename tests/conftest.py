@@ -84,6 +84,14 @@ PROMETHEUS = Capability(
     "make setup-prometheus",
     lambda: all(map(shutil.which, ("promtool", "prometheus", "prometheus-alertmanager"))),
 )
+BROWSER = Capability(
+    "browser",
+    "make setup-browser",
+    lambda: (
+        shutil.which("chromium") is not None
+        and all(map(importlib.util.find_spec, ("playwright", "axe_playwright_python")))
+    ),
+)
 PACKAGES = Capability(
     "packages",
     "make test-packages",

@@ -47,4 +47,6 @@ refused 2 "install the analyzer's extra: pip install 'netagent[analyzer]'" \
 
 install "[analyzer]"
 venv/bin/netagent-analyzer check-config --config analyzer.toml >/dev/null
+# The page came along.
+venv/bin/python -c 'from analyzer.server.page.files import files; assert {"index.html", "page.css", "main.js", "favicon.svg"} <= files().keys()'
 echo "try-wheel: $(basename "$wheel") works, without the analyzer's extra and with it"

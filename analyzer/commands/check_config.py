@@ -56,6 +56,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     print(f"{path}: ok")
     print(f"  listens on {config.listen}, {security}")
+    if config.page is not None:
+        print(f"  page       on {config.page.listen}")
     print(f"  database   {config.database}")
     if config.topology:
         switches = len(set(topology.names.values()))

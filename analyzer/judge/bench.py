@@ -13,10 +13,23 @@ from analyzer.history.figures import Told
 from analyzer.judge import messages
 from analyzer.judge.history import Historian
 from analyzer.judge.kept import BASELINES, ROUTES, Keeper
-from analyzer.judge.messages import Down, Holds, Look, NoResult, Open, Replies, Result, Up, Walk
+from analyzer.judge.messages import (
+    Down,
+    Draw,
+    Holds,
+    Look,
+    NoResult,
+    Open,
+    Replies,
+    Result,
+    Up,
+    Walk,
+)
+from analyzer.judge.observers import Both
 from analyzer.judge.recorder import Recorder
 from analyzer.judge.workers import Workers
 from analyzer.localize.story import untold
+from analyzer.picture.picture import Picture
 from analyzer.questions import Asking
 from analyzer.replay import records
 from analyzer.replay.fed import Fed
@@ -44,7 +57,8 @@ class Bench:
         kept = opening.database, self.fed.diagnosis, clock
         self.baselines, self.routes = Keeper(BASELINES, *kept), Keeper(ROUTES, *kept)
         self.history = Historian(opening.database, opening.history, clock)
-        self.fed.diagnosis.observer = self.history
+        self.picture = Picture()
+        self.fed.diagnosis.observer = Both(self.history, self.picture)
         self._say = say
         self._walks: dict[int, Asking[list[dict[str, object]]]] = {}
         self._exporting: set[asyncio.Task[None]] = set()
@@ -81,6 +95,8 @@ class Bench:
                 task.add_done_callback(self._exporting.discard)
             case Look():
                 self._answer(message.query, lambda: self._known(message.what))
+            case Draw():
+                self._answer(message.query, lambda: self.picture.draw(message.asked))
             case Open():
                 raise RemoteProtocolError("opened twice")
             case records.Stepped():

@@ -13,6 +13,7 @@ from typing import cast
 from msgspec import Struct, field
 
 from analyzer.config import History, Recording
+from analyzer.picture.asked import Question as Picture
 from analyzer.questions import Ask, MeaningRequest, Question, Reply, Request, StatusRequest
 from analyzer.replay import records
 from netagent.model.errors import RemoteProtocolError
@@ -60,6 +61,13 @@ class Look(Struct, frozen=True, kw_only=True, tag="look"):
     what: str
 
 
+class Draw(Struct, frozen=True, kw_only=True, tag="draw"):
+    """Say what the newest window shows; answered by plain data."""
+
+    query: int
+    asked: Picture
+
+
 class Replies(Struct, frozen=True, kw_only=True, tag="replies"):
     """What agents answered to the newest `Asking` of a query, in its order."""
 
@@ -68,8 +76,8 @@ class Replies(Struct, frozen=True, kw_only=True, tag="replies"):
     """Their question is the place in `Asking.asks`."""
 
 
-Down = Open | Walk | Look | Replies | records.Record
-Query = Walk | Look
+Down = Open | Walk | Look | Draw | Replies | records.Record
+Query = Walk | Look | Draw
 
 
 class Ready(Struct, frozen=True, kw_only=True, tag="ready"):

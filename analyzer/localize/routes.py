@@ -175,6 +175,17 @@ class RouteTable(Sequence[Route]):
             hops = self.routers.named(self._hops[begins[0] : begins[-1]])
             self.incidence.enter(self.routers.names, hops.astype(np.int64), begins - begins[0])
 
+    def routers_of(self, rows: Ints) -> tuple[Ints, Numbers]:
+        """Return (n,) how many routers each of `rows` has, and the numbers of their names.
+
+        The latter are row after row; 0 is a silent one.
+        """
+        first = self._begins[rows]
+        lengths = self._begins[rows + 1] - first
+        before = np.cumsum(lengths) - lengths
+        place = np.arange(int(lengths.sum())) + np.repeat(first - before, lengths)
+        return lengths, self.routers.named(self._hops[place])
+
     def crossed(self) -> Ints:
         """Return the rows that were a flow's whole route."""
         return np.flatnonzero(self.crossed_ns[: len(self)] != NEVER_NS)

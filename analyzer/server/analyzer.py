@@ -54,6 +54,7 @@ from analyzer.server.kubernetes import Kubernetes
 from analyzer.server.link import Link, LinkClosed, ProcessLink
 from analyzer.server.mail import Mail
 from analyzer.server.meaning import Meanings
+from analyzer.server.page.sessions import Sessions
 from analyzer.server.planner import Planner
 from analyzer.server.ports import Ports
 from analyzer.server.pushing import PushedController
@@ -157,6 +158,8 @@ class Analyzer:
     sampling: Sampling = field(default_factory=Sampling)
     inquiring: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while an inquiry reads what is stored: one at a time."""
+    inquired: dict[str, tuple[int, Plain]] = field(default_factory=dict)
+    """Task -> when it was asked about last, and the answer."""
     signing: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while the authority's files change."""
     backing_up: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -188,6 +191,9 @@ class Analyzer:
     steady: Steady = field(init=False)
     diagnoses: Diagnoses = field(init=False)
     intended: Intended = field(default_factory=Intended)
+    sessions: Sessions = field(default_factory=Sessions)
+    page_at: tuple[str, int] | None = None
+    """Address and port of the page; None where there is none."""
     _remembered: bool = False
     """Whether what was stored before the start is known here, as to the judge."""
 

@@ -14,10 +14,11 @@ import structlog
 import uvicorn
 
 from analyzer.authority import Authority
-from analyzer.config import Config
+from analyzer.config import Config, split_address
 from analyzer.server import enrolling, identity
 from analyzer.server.analyzer import Analyzer
 from analyzer.server.capacity import raise_open_files
+from analyzer.server.page import listener as page
 from analyzer.server.routes import application
 from netagent.handshakes import bound_handshakes
 from netagent.model.errors import ConfigError
@@ -109,6 +110,14 @@ async def serve(
                     analyzer.workers.start(
                         "enrolling", lambda: enrolling.serve(analyzer, trust, doors)
                     )
+            if config.page is not None:
+                host, port = split_address(config.page.listen)
+                views = _listen(host, port, path)
+                stack.enter_context(contextlib.closing(views))
+                analyzer.page_at = host, views.getsockname()[1]
+                analyzer.workers.start(
+                    "page", lambda: page.serve(analyzer, trust, views, server.server_state)
+                )
             server.config.app = application(analyzer)
             url = _url(config, listener)
             server.ready = lambda: _announce(url, config, ready)
@@ -132,6 +141,8 @@ async def _renew(trust: Trust, server: "_Server") -> None:
         roots = trust.roots
         if await asyncio.to_thread(trust.look):
             log.info("certificates_taken", revoked=len(trust.revoked))
+            if roots != trust.roots:
+                analyzer.sessions.clear()
             await analyzer.fleet.renew()  # what stands was verified by what was there before
         elif trust.problem:
             log.warning("certificates_not_taken", problem=trust.problem)

@@ -53,13 +53,18 @@ class IdentifiedProtocol(HttpToolsProtocol):
         # The dictionary given is everybody's.
         serial = (certificate or {}).get("serialNumber", "")
         self.app_state = {**self.app_state, PEER: name, PEER_NAMES: names, PEER_SERIAL: serial}
-        held[name] += 1
-        self._leave: Callable[[], None] = lambda: held.subtract([name])
+        who = self.counted(name, transport)
+        held[who] += 1
+        self._leave: Callable[[], None] = lambda: held.subtract([who])
         self._taken = 0
         """Bytes since the message began, or the one before it ended."""
         self._is_head = True
-        if name is not None and held[name] > MAX_CONNECTIONS:
+        if who is not None and held[who] > MAX_CONNECTIONS:
             transport.abort()  # to close it would wait for the peer
+
+    def counted(self, name: str | None, _transport: asyncio.Transport) -> str | None:
+        """Return by what a connection of this name is counted; None: by nothing."""
+        return name
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let the name have another connection."""

@@ -29,6 +29,9 @@ MAX_SUMMARIES = 20_000
 core, in a thread of its own."""
 MAX_WALKS = 16
 """Most pairs walked for one question. Chosen: each asks two hosts, and they have other work."""
+MAX_KEPT = 64
+"""Most tasks of which the newest answer is kept, for the page. Chosen: more than are asked about at
+once; an answer may be some hundred KB."""
 RECENT_NS = 60 * 10**9
 """Nanoseconds before now until which flow tables of now say something of then. Chosen."""
 
@@ -53,7 +56,12 @@ async def inquiry(
     if analyzer.inquiring.locked():
         raise Problem(503, "another inquiry is being answered", "ask again in some seconds")
     async with analyzer.inquiring:
-        return as_json(await _inquire(analyzer, task, since, until))
+        found = await _inquire(analyzer, task, since, until)
+    analyzer.inquired.pop(task, None)
+    analyzer.inquired[task] = analyzer.clock(), found
+    while len(analyzer.inquired) > MAX_KEPT:
+        del analyzer.inquired[next(iter(analyzer.inquired))]
+    return as_json(found)
 
 
 ROUTES = (inquiry,)

@@ -11,13 +11,14 @@ decides next. Where it dies, another one is started and told of the newest minut
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
 from analyzer.diagnosis.engine import Event, IncidentChanged, Remark
 from analyzer.judge import messages
 from analyzer.judge.messages import Down, Up
+from analyzer.picture.asked import Question as Picture
 from analyzer.questions import Ask, Question, Reply
 from analyzer.replay import records
 from analyzer.server.link import Link, LinkClosed
@@ -227,6 +228,12 @@ class Judge:
     async def look(self, what: str, kind: type[T]) -> T:
         """Return what is known, as a `kind`; see `messages.Look`. Raises CapabilityMissing."""
         return decode(await self._ask(messages.Look(query=self._next(), what=what)), kind)
+
+    async def draw(self, asked: Picture) -> dict[str, Any]:
+        """Return what the newest window shows. Raises CapabilityMissing."""
+        return decode(
+            await self._ask(messages.Draw(query=self._next(), asked=asked)), dict[str, Any]
+        )
 
     async def walk(
         self,

@@ -43,6 +43,7 @@ from analyzer.server.identity import (
     sight,
 )
 from analyzer.server.metrics.scrape import Scrapes
+from analyzer.server.page import routes as page_routes
 from analyzer.server.pages import LIMIT, After, Limit, page
 from analyzer.server.problems import HANDLERS, Problem
 from analyzer.server.review import feedback, worst
@@ -520,6 +521,7 @@ def application(analyzer: Analyzer) -> Deliveries:
             *feedback.ROUTES,
             *worst.ROUTES,
             *intent.ROUTES,
+            page_routes.begin,
             *(incidents, events, show, recording),
             *(topology, findings, status, capacity, metrics),
         ],

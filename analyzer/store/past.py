@@ -51,6 +51,15 @@ ORDER BY start_ns LIMIT $limit OFFSET $skip
 }
 
 
+BY_MINUTE = """
+SELECT start_ns, sum(sent)::BIGINT, sum(lost)::BIGINT,
+    exp(sum(rtt_count * ln(greatest(rtt_mean_ns, 1))) / nullif(sum(rtt_count), 0))
+FROM read_parquet($files)
+WHERE start_ns >= $since_ns AND source IN (SELECT unnest($sources::VARCHAR[]))
+GROUP BY start_ns ORDER BY start_ns
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """Rows of a component, or of pairs with these ends."""
@@ -118,6 +127,32 @@ def page(database: str, wanted: Wanted, after: Place | None, limit: int) -> Page
                 found.following = _place(found.rows, begin)
                 break
     return found
+
+
+def by_minute(
+    database: str, sources: Sequence[str], since_ns: int, until_ns: int
+) -> list[tuple[int, int, int, float | None]]:
+    """Return, of all that some endpoints probed, a row a minute, in the order of time.
+
+    That is its start, probes sent and lost, and the geometric mean of round trips in ns, None where
+    there was none. Files that are damaged are left out. Raises CapabilityMissing.
+    """
+    folder = Path(database + HISTORY)
+    pieces = pieces_between(folder, Tier.MINUTE, since_ns, until_ns)
+    paths = [folder / piece.path for piece in pieces if piece.what is What.PAIRS]
+    if not paths or not sources:
+        return []
+    values = {"since_ns": since_ns, "sources": list(sources)}
+    with Parquet(folder / "spill-of-questions") as parquet:
+        try:
+            found = parquet.rows(BY_MINUTE, {"files": names_of(paths), **values})
+        except RemoteProtocolError:
+            whole = [path for path in paths if parquet.is_whole(path)]
+            log.warning("history_damaged", files=sorted(str(p) for p in {*paths} - {*whole}))
+            if not whole or len(whole) == len(paths):
+                return []
+            found = parquet.rows(BY_MINUTE, {"files": names_of(whole), **values})
+    return [(start, sent, lost, mean) for start, sent, lost, mean in found]
 
 
 def _read(

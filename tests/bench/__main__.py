@@ -25,6 +25,7 @@ from tests.bench import (
     scrape,
     skeleton,
     tiers,
+    views,
 )
 from tests.conftest import KERNEL, RDMA
 
@@ -39,6 +40,7 @@ BENCHES: dict[str, Callable[[], Iterable[dict[str, object]]]] = {
     "backup": backing_up.run,
     "history": history.run,
     "tiers": tiers.run,
+    "views": views.run,
     "agent-cost": agent_cost.run,
     "agent-cost-rdma": agent_cost.run_rdma,
     "agent-attacked": agent_attacked.run,

@@ -12,6 +12,7 @@ from tests.lab.shape import (
     ANALYZER_PORT,
     INTEGRATION_BRIDGE,
     NORTHBOUND,
+    PAGE_PORT,
     SOUTHBOUND,
     Shape,
     Transport,
@@ -95,6 +96,9 @@ listen = "{ANALYZER_ADDRESS}:{ANALYZER_PORT}"
 database = "{directory / "analyzer" / "netagent.duckdb"}"
 topology = "{directory / "topology.toml"}"
 readers = ["{READER}"]
+
+[page]
+listen = "{ANALYZER_ADDRESS}:{PAGE_PORT}"
 
 {_tls(certificates, ANALYZER)}{read}"""
 

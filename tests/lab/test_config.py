@@ -40,6 +40,7 @@ def test_the_analyzer_knows_its_files() -> None:
     document = tomllib.loads(analyzer_toml(LAB, CERTIFICATES))
     assert document["database"] == "/lab/analyzer/netagent.duckdb"
     assert document["tls"]["cert"] == "/lab/tls/analyzer.pem"
+    assert document["page"] == {"listen": "198.18.0.1:8443"}
 
 
 def test_the_declared_topology_names_every_switch_link_and_uplink() -> None:

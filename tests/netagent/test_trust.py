@@ -86,6 +86,25 @@ def test_who_shows_no_certificate_gets_in_at_the_bare_side_alone(authority, tmp_
         shaken(stranger, trust.server)
 
 
+def test_at_the_optional_side_a_certificate_may_be_left_out_and_has_to_be_good(authority, tmp_path):
+    trust = Trust(signed(authority, "h0", tmp_path))
+    stranger = ssl.create_default_context(cafile=str(authority.ca))
+    _, of_client = shaken(stranger, trust.optional)
+    assert not of_client
+    known = Trust(signed(authority, "h1", tmp_path))
+    _, of_client = shaken(known.client, trust.optional)
+    assert of_client["subject"] == ((("commonName", "h1"),),)
+    trust.revoked = frozenset({of_client["serialNumber"].lstrip("0")})
+    with pytest.raises(ssl.SSLError, match="revoked"):
+        shaken(known.client, trust.optional)
+    (tmp_path / "other").mkdir()
+    other = Authority.create(tmp_path / "other" / "ca", "another")
+    foreign = ssl.create_default_context(cafile=str(authority.ca))
+    foreign.load_cert_chain(signed(other, "h1", tmp_path / "other").cert)
+    with pytest.raises(ssl.SSLError):
+        shaken(foreign, trust.optional)
+
+
 def test_a_new_certificate_is_shown_by_the_contexts_there_are(authority, tmp_path):
     files = signed(authority, "h0", tmp_path)
     trust, other = Trust(files), Trust(signed(authority, "h1", tmp_path))

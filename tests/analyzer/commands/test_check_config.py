@@ -37,6 +37,13 @@ def test_who_may_ask_is_shown(tmp_path, capsys):
     assert "tenant     b: no task\n" in said
 
 
+def test_a_page_is_shown(tmp_path, capsys):
+    path = tmp_path / "analyzer.toml"
+    path.write_text('[page]\nlisten = "127.0.0.1:8443"\n')
+    assert cli.main(["check-config", str(path)]) == 0
+    assert "  page       on 127.0.0.1:8443\n" in capsys.readouterr().out
+
+
 def test_an_api_server_is_shown_and_its_files_are_read(tmp_path, capsys):
     path = tmp_path / "analyzer.toml"
     path.write_text('[controllers.kubernetes]\nurl = "https://10.0.0.1:6443"\ntell = true\n')

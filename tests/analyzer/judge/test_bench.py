@@ -12,6 +12,7 @@ from analyzer.config import Recording
 from analyzer.history.figures import Told
 from analyzer.judge import messages
 from analyzer.judge.bench import MAX_WALKS, Bench
+from analyzer.picture.asked import Totals
 from analyzer.questions import Failed, Why
 from analyzer.replay import records
 from analyzer.replay.player import play, read
@@ -118,6 +119,19 @@ def test_it_says_what_is_known_and_refuses_what_is_not(tmp_path):
     assert decode(topology.body, dict[str, object])["links"]
     assert decode(figures.body, Told).history["minutes_lost"] == 0
     assert (weather.query, weather.bug) == (3, False)
+
+
+def test_it_draws_the_newest_window_and_says_where_there_is_none(tmp_path):
+    async def work(bench, said):
+        bench.take(messages.Draw(query=7, asked=Totals()))
+        shown = said[-1]
+        bench.picture.expire(1 << 62)
+        bench.take(messages.Draw(query=8, asked=Totals()))
+        return shown, said[-1]
+
+    shown, none = on(tmp_path, work)
+    assert decode(shown.body, dict[str, object])["pairs"] > 0
+    assert (none.query, none.capability, none.bug) == (8, "a window", False)
 
 
 def test_a_walk_asks_both_hosts_and_is_told_in_the_end(tmp_path):

@@ -44,6 +44,8 @@ def test_a_task_that_was_well_is_innocent_and_what_was_looked_at_is_told(tmp_pat
         assert found["windows"] == 4
         assert found["sent"] == 4 * 100 * len(CLOS.endpoints)
         assert found["walks"] == {"delivered": min(inquiries.MAX_WALKS, CLOS.flows // 4 // 2)}
+        at_ns, kept = lab.analyzer.inquired[TASK]
+        assert (kept["answer"], at_ns <= lab.analyzer.clock()) == ("innocent", True)
         then = since - inquiries.RECENT_NS
         earlier = (await ask(lab, since=then - 10**12, until=then)).json()
         assert (earlier["answer"], earlier["walks"]) == ("cannot tell", {})
@@ -71,6 +73,16 @@ def test_that_a_policy_refuses_packets_is_told_as_by_a_diagnosis(tmp_path, monke
         [against] = found["against"]
         assert against.startswith(f"{count} walks through the flow tables end as 'refused': ")
         assert "`netagent-analyzer diagnose`" in against
+
+
+def test_answers_are_kept_for_the_page_of_a_few_tasks(tmp_path, monkeypatch):
+    monkeypatch.setattr(inquiries, "MAX_KEPT", 1)
+
+    async def work(lab):
+        await filled(lab, 1)
+        lab.analyzer.inquired["another"] = 0, {}
+        await ask(lab)
+        assert list(lab.analyzer.inquired) == [TASK]
 
     on(tmp_path, work)
 

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The newest window, kept for whoever asks what it shows.
+
+Whatever is computed is computed when somebody asks, and at most once for a window; what endpoints
+are, only where they changed.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from analyzer.intake.table import WindowTable
+from analyzer.localize.routes import NO_ROUTE
+from analyzer.localize.topology import LearnedTopology
+from analyzer.picture.asked import Between, Fabric, Matrix, Question, Totals
+from analyzer.picture.between import between
+from analyzer.picture.fabric import fabric
+from analyzer.picture.matrix import matrix
+from analyzer.picture.scene import Ends, Scene
+from analyzer.picture.sums import SENT
+from netagent.model.endpoint import Endpoint
+from netagent.model.errors import CapabilityMissing
+from netagent.model.ids import EndpointId
+
+Plain = dict[str, Any]
+
+BACK_NS = 180 * 10**9
+"""Nanoseconds by which a window is earlier that is a new one: the clock went back. Chosen: what
+comes late comes within two minutes."""
+EXAMPLES = 5
+"""Most examples that are named. Chosen: to be read."""
+LOOKED_AT = 1 << 12
+"""Most flows that these are chosen among. Chosen: microseconds."""
+
+
+class Picture:
+    """What the newest window of a diagnosis shows. An observer of it."""
+
+    def __init__(self) -> None:
+        self._newest: tuple[WindowTable, Mapping[EndpointId, Endpoint], LearnedTopology] | None
+        self._newest = None
+        self._scene: Scene | None = None
+        """Of the newest window, once somebody asked."""
+        self._ends: Ends | None = None
+
+    def wants(self, _start_ns: int) -> bool:
+        """Return that what comes late is not wanted."""
+        return False
+
+    def saw(
+        self,
+        table: WindowTable,
+        endpoints: Mapping[EndpointId, Endpoint],
+        topology: LearnedTopology,
+    ) -> None:
+        """Take a window; what comes late of an earlier one changes nothing."""
+        start_ns, newest_ns = table.rows.window.start_ns, self._start_ns()
+        if newest_ns is None or not newest_ns - BACK_NS < start_ns <= newest_ns:
+            self._newest, self._scene = (table, endpoints, topology), None
+
+    def expire(self, before_ns: int) -> None:
+        """Forget a window whose flows may soon have the numbers of others."""
+        newest_ns = self._start_ns()
+        if newest_ns is not None and newest_ns < before_ns:
+            self._newest = self._scene = None
+
+    def draw(self, asked: Question) -> Plain:
+        """Return what the window shows. Raises CapabilityMissing before the first one."""
+        scene = self._drawn()
+        match asked:
+            case Totals():
+                return totals(scene, asked)
+            case Fabric():
+                return fabric(scene, asked)
+            case Matrix():
+                return matrix(scene, asked)
+            case Between():
+                return between(scene, asked)
+
+    def _start_ns(self) -> int | None:
+        return None if self._newest is None else self._newest[0].rows.window.start_ns
+
+    def _drawn(self) -> Scene:
+        if self._newest is None:
+            raise CapabilityMissing("a window", "none was judged so far: ask again in some seconds")
+        if self._scene is None:
+            table, endpoints, topology = self._newest
+            if self._ends is None or not self._ends.holds(endpoints, table.numbers):
+                self._ends = Ends(endpoints, table.numbers)
+            self._scene = Scene(table, self._ends, topology)
+        return self._scene
+
+
+def totals(scene: Scene, asked: Totals) -> Plain:
+    """Return how much was probed, and of how many flows the way is not known."""
+    seen = scene.seen(asked.tasks)
+    unknown = np.flatnonzero(seen & (scene.ways == NO_ROUTE).any(axis=0))
+    some = np.unique(scene.ends[:, unknown[:LOOKED_AT]], axis=1).T[:EXAMPLES]
+    of = scene.known.endpoints
+    return {
+        "at_ns": scene.start_ns,
+        "width_ns": scene.width_ns,
+        "flows": int(seen.sum()),
+        "pairs": int((seen & scene.first).sum()),
+        "sent": int(scene.columns[SENT][seen].sum()),
+        "unknown": len(unknown),
+        "unknown_examples": [f"{of[a].id} to {of[b].id}" for a, b in some.tolist()],
+        "sprays": scene.topology.sprays,
+    }

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums of rows by place, and what they say of round trips."""
+
+import numpy as np
+
+from analyzer.picture.scene import Floats, Ints, Mask, Scene
+from netagent.wire.histogram import GAMMA
+
+SENT, LOST, COUNT, LN = range(4)
+"""Rows of `Scene.columns`, and of sums of them."""
+
+
+def summed(place: Ints, columns: Floats, size: int) -> Floats:
+    """Return (n_columns, size) the sums of columns (n_columns, n) by place (n,)."""
+    return np.stack([np.bincount(place, each, size) for each in columns])
+
+
+def mean_ns(count: float, ln: float) -> int | None:
+    """Return the geometric mean of round trips; None where there was none."""
+    return round(float(np.exp(ln / count))) if count else None
+
+
+def quantiles(
+    scene: Scene, mask: Mask, place: Ints, size: int, shares: tuple[float, ...]
+) -> list[list[int | None]]:
+    """Return, for each of `shares`, the quantile of round trips in ns by place, within 1 %.
+
+    `mask` (n_rows,) are the rows that count, `place` the places (n_masked,) of these. None where
+    a place has no round trip, or rows of an agent that says nothing of how they are spread.
+    """
+    rows = scene.table.rows
+    if len(rows.hist_len) != len(mask):
+        return [[None] * size for _ in shares]
+    lengths = rows.hist_len[mask].astype(np.int64)
+    entries = np.repeat(mask, rows.hist_len)
+    bucket = rows.hist_bucket[entries].astype(np.int64)
+    many = rows.hist_count[entries].astype(np.float64)
+    if not len(bucket):
+        return [[None] * size for _ in shares]
+    low = int(bucket.min())
+    width = int(bucket.max()) - low + 1
+    key = np.repeat(place, lengths) * width + (bucket - low)
+    until = np.cumsum(np.bincount(key, many, size * width).reshape(size, width), axis=1)
+    total = until[:, -1]
+    whole = (total > 0) & (total == np.bincount(place, scene.columns[COUNT][mask], size))
+    made: list[list[int | None]] = []
+    for share in shares:
+        at = (until < np.ceil(share * total)[:, None]).sum(axis=1)
+        value = 2 * GAMMA ** (low + np.minimum(at, width - 1)) / (GAMMA + 1)
+        pairs = zip(whole.tolist(), np.rint(value).astype(np.int64).tolist(), strict=True)
+        made.append([ns if is_whole else None for is_whole, ns in pairs])
+    return made

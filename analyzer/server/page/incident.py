@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One incident: its verdict with all evidence, how it went, and what to look at next."""
+
+import shlex
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from analyzer.server import actions, uniformity, views
+from analyzer.server.analyzer import Analyzer
+from analyzer.server.page.fabric import places_of
+from analyzer.server.page.page import Page
+from analyzer.server.page.shown import seen
+from analyzer.server.problems import Problem
+from analyzer.server.sight import Sight
+from netagent.model.evidence import Evidence, EvidenceKind
+from netagent.model.path import Layer
+from netagent.model.verdict import Incident
+
+MAX_PAIRS = 500
+"""Most failing, and healthy, pairs that are told. Chosen: 100 KB."""
+MAX_QUOTED = 200
+"""Most lines of one walk or trace. Chosen: more than a walk has; bounds what a host says."""
+MAX_TEXT = 2_000
+"""Most characters of one line. Chosen: a flow's text fits."""
+
+Plain = dict[str, Any]
+
+
+def incident(page: Page, sees: Sight, name: str) -> Plain:
+    """Return what a caller may know of an incident. Raises Problem where that is nothing."""
+    analyzer = page.analyzer
+    known = analyzer.journal.get(name)
+    mine = seen(analyzer, sees, known) if known is not None else None
+    if mine is None:
+        raise Problem(404, f"no incident {name!r}", "what is not over is in `now`")
+    stored, remarks = analyzer.journal.is_stored(name), uniformity.remarks(analyzer, sees, mine)
+    told: Plain = views.incident(mine, stored=stored, remarks=remarks)
+    omitted = {key: max(0, len(told[key]) - MAX_PAIRS) for key in ("failing", "healthy")}
+    return {
+        **told,
+        **{key: told[key][:MAX_PAIRS] for key in omitted},
+        "omitted": omitted,
+        "evidence": [text[:MAX_TEXT] for text in told["evidence"][:MAX_QUOTED]],
+        "kind": mine.verdict.component.kind.value if mine.verdict.component else None,
+        "actions": actions.offered(analyzer, name) if sees.is_whole else [],
+        "timeline": _timeline(analyzer, mine),
+        "walks": [_walk(each) for each in _of(mine, EvidenceKind.WALK)],
+        "trace": _trace(mine),
+        "decide": list(_decide(mine)),
+        "commands": list(_commands(analyzer, sees, mine)),
+        "runbook": _runbook(told.get("runbook")),
+        "recording": _recording(analyzer, mine) if sees.is_whole else None,
+    }
+
+
+def _timeline(analyzer: Analyzer, known: Incident) -> list[Plain]:
+    """Return what happened when, in order, as far as that is kept."""
+    found = [
+        (known.detected_ns, "something deviated"),
+        (known.localized_ns, "what is at fault was told"),
+        *(
+            (event.seq, f"{event.event}, and announced")
+            for event in analyzer.journal.events(0)
+            if event.incident.id == known.id
+        ),
+    ]
+    if known.unobserved_ns is not None:
+        found.append((known.unobserved_ns, "nothing is measured of it any more"))
+    if known.recovered_ns is not None:
+        found.append((known.recovered_ns, "it was over"))
+    return [{"at_ns": at_ns, "what": what} for at_ns, what in sorted(found)]
+
+
+def _of(known: Incident, kind: EvidenceKind) -> Iterator[Evidence]:
+    for each in known.verdict.evidence:
+        if isinstance(each, Evidence) and each.kind is kind:
+            yield each
+
+
+def _walk(found: Evidence) -> Plain:
+    """Return a walk as it was kept: lines, those that stand deeper below their step.
+
+    The last line at the margin is how it ends, and what stands below it explains that. Which
+    component a step is, is not kept.
+    """
+    values = found.values
+    steps = [(int(level), str(text)[:MAX_TEXT]) for level, text in values["steps"]][:MAX_QUOTED]
+    last = max((n for n, (level, _) in enumerate(steps) if level == 0), default=0)
+    hops: list[list[str]] = []
+    for n, (level, text) in enumerate(steps):
+        if n != last:
+            if level == 0 or not hops:
+                hops.append([])
+            hops[-1].append("  " * max(0, level - 1) + text)
+    return {
+        "source": values["source"],
+        "target": values["target"],
+        "hops": [
+            {
+                "component": None, "action": None, "host": None, "layer": Layer.OVERLAY.value,
+                "quote": quote,
+            }
+            for quote in hops
+        ],
+        "text": steps[last][1] if steps else "",
+    }  # fmt: skip
+
+
+def _trace(known: Incident) -> list[Plain] | None:
+    """Return what was counted in kernels; how long each stage took is no evidence of verdicts."""
+    found = [
+        {"stage": f"{each.values['source']} to {each.values['target']}", "a_ns": None,
+         "b_ns": None, "text": str(text)[:MAX_TEXT]}
+        for each in _of(known, EvidenceKind.TRACE)
+        for text in (each.values["text"], *each.values["lines"])
+    ]  # fmt: skip
+    return found[:MAX_QUOTED] or None
+
+
+def _decide(known: Incident) -> Iterator[str]:
+    """Yield what would decide between what may be at fault."""
+    yield from known.verdict.missing
+    suspects = [each.component for each in known.verdict.alternatives[:3]]
+    if known.verdict.component is not None:
+        suspects = [known.verdict.component, *suspects]
+        pairs = [(suspects[0], other) for other in suspects[1:]]
+    else:
+        pairs = list(combinations(suspects, 2))
+    for one, other in pairs:
+        yield f"probes that cross {one} and not {other}, and the other way round: which are lost"
+
+
+def _commands(analyzer: Analyzer, sees: Sight, known: Incident) -> Iterator[Plain]:
+    """Yield what a person would run next; names are quoted, as hosts chose some of them."""
+    verdict = known.verdict
+    yield _command("all that is known of it", "show", known.id)
+    if not sees.is_whole:
+        return  # the others need an administrator's certificate
+    if verdict.failing:
+        worst = max(verdict.failing, key=lambda pair: pair.lost / max(1, pair.sent))
+        ends = str(worst.source), str(worst.target)
+        yield _command("walk the pair that lost most, now", "diagnose", *ends)
+        yield _command("its last hour", "history", "--source", ends[0], "--target", ends[1])
+    component = verdict.component
+    if component is None:
+        return
+    yield _command("the component's last hour", "history", "--component", str(component))
+    for host in sorted(places_of(analyzer, component, known)):
+        if analyzer.registry.agent(host) is None:
+            continue
+        if component.layer is Layer.OVERLAY:
+            yield {"text": f"on {host}: what is wrong with its flow tables",
+                   "command": "netagent flows lint"}  # fmt: skip
+        if component.layer is Layer.RNIC:
+            yield {"text": f"on {host}: its RNICs", "command": "netagent rnics"}
+        yield {"text": f"on {host}: what its agent can and cannot do", "command": "netagent doctor"}
+
+
+def _command(text: str, *words: str) -> Plain:
+    return {"text": text, "command": shlex.join(["netagent-analyzer", *words])}
+
+
+def _recording(analyzer: Analyzer, known: Incident) -> Plain | None:
+    """Return how to run again what the diagnosis was given, where that was kept."""
+    path = Path(analyzer.config.database).parent / "recording" / f"{known.id}.recording"
+    if not path.is_file():
+        return None
+    return {"command": shlex.join(["netagent-analyzer", "replay", str(path), "--show"])}
+
+
+def _runbook(url: object) -> Plain | None:
+    """Return where it is written what to do."""
+    if not isinstance(url, str) or not url.startswith(("https://", "http://")):
+        return None
+    name = url.rstrip("/").rpartition("/")[2].removesuffix(".md")
+    return {"title": name.replace("-", " "), "href": url}

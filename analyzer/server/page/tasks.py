@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tasks, and one of them: what it is, what it uses, what was lost, whether it was well."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from analyzer.detect.arrival import overdue
+from analyzer.diagnosis.inquiry import Answer
+from analyzer.picture.asked import Matrix
+from analyzer.server import views
+from analyzer.server.analyzer import Analyzer
+from analyzer.server.page.page import Page
+from analyzer.server.page.shown import active, incidents, short
+from analyzer.server.problems import Problem
+from analyzer.server.sight import Sight
+from netagent.model.errors import CapabilityMissing
+
+MAX_TASKS = 2_000
+"""Most tasks that are listed. Chosen: 300 KB."""
+MAX_NAMED = 4_096
+"""Most endpoints that groups of a skeleton name, and containers of a task. Chosen: some 100 KB."""
+MAX_INCIDENTS = 50
+"""Most incidents of a task that are told, the newest. Chosen: they are read."""
+ASKED_NS = 600 * 10**9
+"""Nanoseconds for which the answer to an inquiry says something of now. Chosen: the time that it
+looks at."""
+
+INNOCENT: Mapping[Answer, bool | None] = {
+    Answer.INNOCENT: True, Answer.SUSPECT: False, Answer.CANNOT_TELL: None,
+}  # fmt: skip
+SAID: Mapping[Answer, str] = {
+    Answer.INNOCENT: "innocent", Answer.SUSPECT: "not innocent", Answer.CANNOT_TELL: "cannot tell",
+}  # fmt: skip
+
+Plain = dict[str, Any]
+
+
+def tasks(page: Page, sees: Sight) -> Plain:
+    """Return the tasks that a caller may see, in order."""
+    analyzer = page.analyzer
+    of_task: dict[str, list[str]] = defaultdict(list)
+    for each in active(analyzer, sees):
+        for task in each.tasks:
+            of_task[task].append(each.id)
+    mine = [task.id for task in analyzer.registry.tasks() if sees.sees(task.id)]
+    told = []
+    for task in mine[:MAX_TASKS]:
+        records = analyzer.registry.endpoints(task)
+        followed = analyzer.skeletons.plan(task)
+        used = followed.used if followed is not None else None
+        inquired = _inquiry(analyzer, sees, task)
+        told.append(
+            {
+                "id": task,
+                "hosts": len({record.endpoint.host for record in records}),
+                "endpoints": len(records),
+                "list": "basic" if used is None else "skeleton",
+                "confidence": round(used.skeleton.confidence, 3) if used is not None else None,
+                "incidents": of_task.get(task, []),
+                "innocent": _innocent(inquired),
+            }
+        )
+    return {"tasks": told, "omitted": len(mine) - len(told)}
+
+
+async def task(page: Page, sees: Sight, name: str) -> Plain:
+    """Return one task. Raises Problem where there is none that the caller may see."""
+    analyzer = page.analyzer
+    known = analyzer.registry.task(name) if sees.sees(name) else None
+    if known is None:
+        raise Problem(404, f"no task {name!r}", "the list of tasks has those known")
+    records = analyzer.registry.endpoints(name)
+    plan = analyzer.skeletons.plan(name)
+    late = overdue(
+        analyzer.registry.awaited(name),
+        now_ns=analyzer.clock(),
+        after_ns=analyzer.config.tasks.missing_after_s * 10**9,
+    )
+    facts = views.task(known, len(records), plan, late)
+    mine = [each for each in incidents(analyzer, sees) if name in each.tasks]
+    return {
+        "id": name,
+        "at_ns": analyzer.clock(),
+        **{key: facts[key] for key in (
+            "rnics_per_container", "rails", "source", "endpoints_expected", "endpoints_registered",
+            "missing", "parallelism", "list",
+        )},
+        "declared": known.declared,
+        "containers": known.containers[:MAX_NAMED],
+        "hosts": sorted({record.endpoint.host for record in records}),
+        "skeleton": _skeleton(views.plan(name, plan)) if plan is not None else None,
+        "matrix": await _matrix(page, sees, name),
+        "series": await page.series.of_task(name, [str(r.endpoint.id) for r in records]),
+        "incidents": [short(analyzer, each) for each in mine[:MAX_INCIDENTS]],
+        "inquiry": _told(_inquiry(analyzer, sees, name)),
+    }  # fmt: skip
+
+
+async def _matrix(page: Page, sees: Sight, name: str) -> Plain | None:
+    try:
+        return await page.looks.at(Matrix(tasks=sees.patterns, within=name))
+    except CapabilityMissing:
+        return None
+
+
+def _skeleton(plan: views.Plain) -> Plain:
+    """Return what a task's ping lists follow, with as many groups as may be told."""
+    names = ("confidence", "dp", "pp", "tp", "ep", "period_s", "reason", "pairs")
+    told: Plain = {name: plan.get(name) for name in names}
+    left, groups = MAX_NAMED, dict[str, list[list[str]]]()
+    known: Any = plan.get("groups", {})
+    for kind, members in known.items():
+        groups[kind] = []
+        for each in members:
+            if len(each) > left:
+                break
+            left -= len(each)
+            groups[kind].append(each)
+    omitted = sum(len(known[kind]) - len(groups[kind]) for kind in known)
+    return told | {"groups": groups, "groups_omitted": omitted}
+
+
+def _inquiry(analyzer: Analyzer, sees: Sight, task: str) -> tuple[int, views.Plain] | None:
+    """Return what was answered lately; what it names is no tenant's alone."""
+    found = analyzer.inquired.get(task) if sees.is_whole else None
+    return found if found is not None and analyzer.clock() - found[0] < ASKED_NS else None
+
+
+def _innocent(inquired: tuple[int, views.Plain] | None) -> bool | None:
+    """Return whether a task was found innocent; None where nobody asked, or nobody can tell."""
+    return None if inquired is None else INNOCENT[Answer(str(inquired[1]["answer"]))]
+
+
+def _told(inquired: tuple[int, views.Plain] | None) -> Plain | None:
+    if inquired is None:
+        return None
+    at_ns, of = inquired
+    hosts: Any = of["hosts"]
+    return {
+        "at_ns": at_ns,
+        "verdict": SAID[Answer(str(of["answer"]))],
+        "looked_at": [
+            f"{of['windows']} windows of {len(hosts)} hosts",
+            f"{of['sent']} probes, of which {of['lost']} were lost",
+            *(f"{count} walks through flow tables: {how}" for how, count in _items(of["walks"])),
+        ],
+        "against": of["against"],
+        "not_looked_at": of["not_looked_at"],
+    }
+
+
+def _items(counts: Any) -> list[tuple[str, int]]:
+    return sorted(counts.items()) if isinstance(counts, dict) else []

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+import shlex
+from pathlib import Path
+
+import pytest
+
+from analyzer.server.page import incident as module
+from analyzer.server.page.incident import _runbook, incident
+from analyzer.server.page.page import Page
+from analyzer.server.problems import Problem
+from analyzer.server.sight import Sight
+from netagent.model.evidence import Evidence, EvidenceKind
+from netagent.model.ids import EndpointId
+from netagent.model.path import Component, Kind, Layer
+from netagent.model.verdict import IncidentState, Pair
+from tests.analyzer.server.page import looking
+from tests.analyzer.server.page.looking import on
+
+WALK = Evidence(EvidenceKind.WALK, {
+    "source": "c0/rail0", "target": "c1/rail0",
+    "steps": [
+        [0, "h0/br-int: in_port=3"], [1, "table=0: resubmit(,10)"], [2, "table=10: set_tunnel"],
+        [0, "h1/br-int: in_port=1"], [0, "dropped: no flow [flow h1/br-int/table=4]"],
+        [1, "nearest table=4: tun_id=7"],
+    ],
+})  # fmt: skip
+TRACE = Evidence(EvidenceKind.TRACE, {
+    "source": "c0/rail0", "target": "c1/rail0", "text": "lost in the tunnel",
+    "lines": ["encapsulate 10", "uplink_transmit 0"],
+})  # fmt: skip
+FLOW = Component(Kind.FLOW, "h1/br-int/table=4")
+
+
+def test_all_evidence_is_told_with_walks_and_traces_apart(tmp_path):
+    async def work(looked):
+        known = looking.incident(
+            "i1", "t0", component=FLOW, layer=Layer.OVERLAY, evidence=(WALK, TRACE, "a sentence")
+        )
+        await looked.tell(known)
+        told = incident(Page(looked.analyzer), Sight(), "i1")
+        [walk] = told["walks"]
+        assert (walk["source"], walk["target"]) == ("c0/rail0", "c1/rail0")
+        assert [hop["quote"] for hop in walk["hops"]] == [
+            ["h0/br-int: in_port=3", "table=0: resubmit(,10)", "  table=10: set_tunnel"],
+            ["h1/br-int: in_port=1", "nearest table=4: tun_id=7"],
+        ]
+        assert walk["text"].startswith("dropped: no flow")
+        assert [e["text"] for e in told["trace"]] == ["lost in the tunnel", *TRACE.values["lines"]]
+        assert {each["stage"] for each in told["trace"]} == {"c0/rail0 to c1/rail0"}
+        assert "a sentence" in told["evidence"]
+        assert (told["kind"], told["runbook"], told["recording"]) == ("flow", None, None)
+
+    on(tmp_path, work)
+
+
+def test_the_timeline_is_in_order_and_ends_with_its_end(tmp_path):
+    async def work(looked):
+        await looked.tell(looking.incident("i1", "t0"))
+        over = looking.incident(
+            "i1", "t0", state=IncidentState.RECOVERED, recovered_ns=looked.analyzer.clock()
+        )
+        await looked.tell(over)
+        timeline = incident(Page(looked.analyzer), Sight(), "i1")["timeline"]
+        assert [e["at_ns"] for e in timeline] == sorted(e["at_ns"] for e in timeline)
+        said = [each["what"] for each in timeline]
+        assert {"something deviated", "opened, and announced", "recovered, and announced",
+                "it was over"} <= set(said)  # fmt: skip
+
+    on(tmp_path, work)
+
+
+def test_what_would_decide_is_named_between_what_may_be_at_fault(tmp_path):
+    async def work(looked):
+        known = looking.incident("i1", "t0", missing=("a trace of c0",))
+        undecided = looking.incident("i2", "t0", component=None, layer=None)
+        await looked.tell(known, undecided)
+        page = Page(looked.analyzer)
+        first, second = incident(page, Sight(), "i1")["decide"]
+        assert first == "a trace of c0"
+        assert "switch spine-0" in second
+        assert "link leaf-s0-r0 -- spine-0" in second
+        assert incident(page, Sight(), "i2")["decide"] == []
+
+    on(tmp_path, work)
+
+
+def test_a_command_is_one_command_whatever_names_are_in_it(tmp_path):
+    async def work(looked):
+        evil = "c0'; rm -rf / #"
+        pair = Pair(EndpointId(evil, 0), EndpointId("c1", 0), 10, 9)
+        known = looking.incident("i1", component=FLOW, layer=Layer.OVERLAY)
+        known = type(known)(
+            known.id, known.state, known.verdict.__class__(
+                FLOW, Layer.OVERLAY, known.verdict.symptom, 0.9, "", failing=(pair,)
+            ), 1, 2, 3,
+        )  # fmt: skip
+        await looked.tell(known)
+        commands = [
+            e["command"] for e in incident(Page(looked.analyzer), Sight(), "i1")["commands"]
+        ]
+        words = [shlex.split(each) for each in commands]
+        assert ["netagent-analyzer", "diagnose", f"{evil}/rail0", "c1/rail0"] in words
+        assert ["netagent-analyzer", "history", "--component", str(FLOW)] in words
+        assert ["netagent", "flows", "lint"] in words
+
+    on(tmp_path, work)
+
+
+def test_an_rnic_s_host_is_where_to_look(tmp_path):
+    async def work(looked):
+        rnic = Component(Kind.RNIC, "h1/rnic0")
+        nowhere = Component(Kind.RNIC, "h99/rnic0")
+        await looked.tell(
+            looking.incident("i1", "t0", component=rnic, layer=Layer.RNIC),
+            looking.incident("i2", "t0", component=nowhere, layer=Layer.RNIC),
+        )
+        told = incident(Page(looked.analyzer), Sight(), "i1")["commands"]
+        assert {"text": "on h1: its RNICs", "command": "netagent rnics"} in told
+        elsewhere = incident(Page(looked.analyzer), Sight(), "i2")["commands"]
+        assert not any("h99:" in each["text"] for each in elsewhere)
+
+    on(tmp_path, work)
+
+
+def test_a_recording_that_was_kept_can_be_run_again(tmp_path):
+    async def work(looked):
+        await looked.tell(looking.incident("i1", "t0"))
+        folder = Path(looked.analyzer.config.database).parent / "recording"
+        folder.mkdir(exist_ok=True)
+        (folder / "i1.recording").touch()
+        page = Page(looked.analyzer)
+        [command] = incident(page, Sight(), "i1")["recording"].values()
+        assert shlex.split(command)[:2] == ["netagent-analyzer", "replay"]
+        mine = incident(page, Sight(("t0",)), "i1")
+        assert mine["recording"] is None
+        assert [each["command"] for each in mine["commands"]] == ["netagent-analyzer show i1"]
+
+    on(tmp_path, work)
+
+
+def test_of_more_pairs_than_are_told_the_rest_is_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "MAX_PAIRS", 1)
+
+    async def work(looked):
+        await looked.tell(looking.incident("i1", "t0", "t1"))
+        told = incident(Page(looked.analyzer), Sight(), "i1")
+        assert (len(told["failing"]), told["omitted"]["failing"]) == (1, 1)
+
+    on(tmp_path, work)
+
+
+def test_nobody_is_told_of_an_incident_that_is_not_theirs(tmp_path):
+    async def work(looked):
+        await looked.tell(looking.incident("i2", "t1"))
+        for sees, name in ((Sight(), "none"), (Sight(("t0",)), "i2")):
+            with pytest.raises(Problem):
+                incident(Page(looked.analyzer), sees, name)
+
+    on(tmp_path, work)
+
+
+def test_a_runbook_is_a_page_elsewhere():
+    assert _runbook("https://wiki/net/link-loses.md") == {
+        "title": "link loses", "href": "https://wiki/net/link-loses.md",
+    }  # fmt: skip
+    for none in (None, "", "javascript:alert(1)", 7):
+        assert _runbook(none) is None
