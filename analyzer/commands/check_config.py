@@ -5,12 +5,13 @@ import argparse
 import json
 import os
 import ssl
+from collections.abc import Iterator
 
 from analyzer import config as configuration
 from analyzer.actions.broker import Mode
 from analyzer.commands.ca import FILE
 from analyzer.commands.text import cut
-from analyzer.config import Actions, Kubernetes, Ovn, WritableNorthbound
+from analyzer.config import Actions, Config, Kubernetes, Ovn, WritableNorthbound
 from analyzer.poster import Poster
 from analyzer.server import identity
 from netagent.model.errors import ConfigError
@@ -55,28 +56,34 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(answer, indent=2))
         return 0
     print(f"{path}: ok")
-    print(f"  listens on {config.listen}, {security}")
+    for line in _report(config, topology, security):
+        print(cut(f"  {line}"))
+    return 0
+
+
+def _report(config: Config, topology: DeclaredTopology, security: str) -> Iterator[str]:
+    """Yield what it says, a line each."""
+    yield f"listens on {config.listen}, {security}"
     if config.page is not None:
-        print(f"  page       on {config.page.listen}")
-    print(f"  database   {config.database}")
+        yield f"page       on {config.page.listen}"
+    yield f"database   {config.database}"
     if config.topology:
         switches = len(set(topology.names.values()))
-        print(f"  topology   {switches} switches, {len(topology.links)} links")
-    print(f"  admins     {', '.join(config.admins) or 'nobody'}")
-    print(f"  readers    {', '.join(config.readers) or 'nobody'}")
+        yield f"topology   {switches} switches, {len(topology.links)} links"
+    yield f"admins     {', '.join(config.admins) or 'nobody'}"
+    yield f"readers    {', '.join(config.readers) or 'nobody'}"
     if (ovn := config.controllers.ovn) is not None:
-        print(cut(f"  ovn        {_read_at(ovn)}"))
+        yield f"ovn        {_read_at(ovn)}"
     if (kubernetes := config.controllers.kubernetes) is not None:
         told = ", told of incidents" if kubernetes.tell else ""
-        print(f"  kubernetes {kubernetes.url}{told}")
+        yield f"kubernetes {kubernetes.url}{told}"
     for name, pushed in sorted(config.controllers.pushed.items()):
-        print(cut(f"  pushed     {name}: by {', '.join(pushed.clients)}"))
+        yield f"pushed     {name}: by {', '.join(pushed.clients)}"
     for name, tasks in sorted(config.tenants.items()):
-        print(f"  tenant     {name}: {', '.join(tasks) or 'no task'}")
-    print(cut(f"  actions    {_said(config.actions)}"))
+        yield f"tenant     {name}: {', '.join(tasks) or 'no task'}"
+    yield f"actions    {_said(config.actions)}"
     for webhook in config.webhooks:
-        print(f"  webhook    {webhook.name}: {'signed' if webhook.secret else 'not signed'}")
-    return 0
+        yield f"webhook    {webhook.name}: {'signed' if webhook.secret else 'not signed'}"
 
 
 def _read_at(ovn: Ovn) -> str:
