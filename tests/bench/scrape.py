@@ -39,6 +39,8 @@ async def _measured(rnics: int) -> list[dict[str, object]]:
     with tempfile.TemporaryDirectory() as name:
         async with running(Path(name)) as analyzer:
             await fill(analyzer, rnics=rnics)
+            # The judge is in this process, and would be in its own.
+            await analyzer.workers.stop()
             _say(analyzer)
             return [row async for row in _rows(analyzer, rnics)]
 
