@@ -108,6 +108,14 @@ def test_every_check_of_flow_tables_is_in_the_docs(module):
         assert [name for name in checks if f"  {name} " not in layers.EPILOG] == []
 
 
+def test_the_runbooks_are_in_the_wheel_and_in_the_analyzer_s_package():
+    files = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["data-files"]
+    assert files == {"share/doc/netagent/runbooks": ["docs/runbooks/*.md"]}
+    assert "docs/runbooks" in (ROOT / "debian/netagent-analyzer.docs").read_text().split()
+    # Of documents, debhelper compresses those of more than 4 KiB, and then no path is right.
+    assert [p for p in (ROOT / "docs/runbooks").iterdir() if p.stat().st_size > 4096] == []
+
+
 def test_manual_pages_and_completions_can_be_made_of_all_commands(tmp_path):
     script = ROOT / "tools" / "deb" / "pages.py"
     here = {**os.environ, "PYTHONPATH": str(ROOT)}

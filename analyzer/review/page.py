@@ -93,7 +93,9 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     lines = [list(row) for row in rows]
     if not lines:
         return "<p class=q>none</p>"
-    head = "".join(f"<th>{_cell(each)}" for each in header)
+    head = "".join(
+        f"<th{_align(value)}>{_cell(name)}" for name, value in zip(header, lines[0], strict=True)
+    )
     body = "".join(
         "<tr>" + "".join(f"<td{_align(each)}>{_cell(each)}" for each in row) + "</tr>"
         for row in lines

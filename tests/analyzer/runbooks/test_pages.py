@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from analyzer import cli as analyzer
 from analyzer.runbooks.pages import (
     OF_FINDINGS,
     OTHERS,
@@ -17,6 +18,7 @@ from analyzer.runbooks.pages import (
     runbook_of,
     runbook_of_finding,
 )
+from netagent import cli as agent
 from netagent.model.finding import FindingKind
 from netagent.model.path import Component, Kind
 from netagent.model.verdict import Symptom, Verdict
@@ -71,6 +73,15 @@ def test_a_page_has_its_title_and_all_headings_with_something_below(name):
 def test_what_a_page_links_to_is_there(name):
     for target in re.findall(r"\]\(([^)#]+)", text_of(name)):
         assert (FOLDER / target).is_file(), target
+
+
+@pytest.mark.parametrize("name", sorted(PAGES))
+def test_the_commands_of_ours_that_a_page_names_are_there(name):
+    found = re.findall(r"```\n(.*?)```|`([^`\n]+)`", text_of(name), re.DOTALL)
+    code = "\n".join(block or span for block, span in found)
+    for program, verb in re.findall(r"(?<![\w/-])(netagent(?:-analyzer)?) ([a-z][a-z-]*)", code):
+        verbs = agent.VERBS if program == "netagent" else analyzer.VERBS
+        assert verb in verbs, (program, verb)
 
 
 def test_the_index_lists_every_page():
