@@ -40,7 +40,7 @@ export function view(_, { query, go, say, signal }) {
     h("form", { class: "fields", onsubmit: pair, "aria-label": "Two ends" },
       labelled(source, "From (container/rail)", signal), labelled(target, "To (container/rail)", signal), h("button", { class: "main" }, "Diagnose")),
     h("form", { class: "fields", onsubmit: whole, "aria-label": "A task" },
-      h("div", {}, h("label", { for: "task" }, "Or all pairs of a task"), task), h("button", {}, "Diagnose the task")),
+      h("div", {}, h("label", { for: "task" }, "Or the pairs that a task uses"), task), h("button", {}, "Diagnose the task")),
     answer,
   ];
 }
@@ -159,7 +159,7 @@ function progress(state, results) {
 function rows(results) {
   if (!results.length) return none("The first answers take some seconds.");
   const sorted = [...results].sort((a, b) => GOOD.has(a.outcome) - GOOD.has(b.outcome));
-  return table("Pairs, those that do not get through first", [
+  return table("Pairs that the task uses, those that do not get through first", [
     ["From", (each) => h("a", { href: to.diagnose({ source: each.source, target: each.target }) }, name(each.source))],
     ["To", (each) => name(each.target)],
     ["Outcome", (each) => outcome(each.outcome)],

@@ -128,7 +128,8 @@ function soon(ms) {
   later = setTimeout(() => { if (!isPaused) refresh(); }, ms);
 }
 
-const TOLD = { opened: "New incident", open: "New incident", confirmed: "Confirmed", recovered: "Recovered", revised: "Revised" };
+const TOLD = { confirmed: "Confirmed", recovered: "Recovered", revised: "Revised", unobserved: "Not measured any more", observed: "Measured again" };
+const spoken = new Set(); // ids of incidents that are no news
 
 function heard(kind, data) {
   if (kind === "tick") {
@@ -143,8 +144,11 @@ function heard(kind, data) {
     return;
   }
   const known = data.incident;
-  const text = `${TOLD[data.event] ?? data.event}: ${known.component ?? "insufficient evidence"}. ${known.summary}`;
-  (data.event === "opened" || data.event === "open" ? alarm : said).textContent = text;
+  // What is certain at once is confirmed without having been open.
+  const isNew = !spoken.has(known.id) && known.state !== "recovered";
+  spoken.add(known.id);
+  const text = `${isNew ? "New incident" : TOLD[data.event] ?? data.event}: ${known.component ?? "insufficient evidence"}. ${known.summary}`;
+  (isNew ? alarm : said).textContent = text;
   if (isPaused) return;
   if (shown.view === "now" && shown.data) {
     merge(shown.data, known);
@@ -279,5 +283,8 @@ keys();
 document.addEventListener("visibilitychange", () => { if (!document.hidden && !isPaused) refresh(); });
 window.addEventListener("hashchange", () => open(true));
 open(false);
-get("/v1/views/now").then((data) => { if (!newest) stated(data); }, () => {}); // the view says what is wrong
+get("/v1/views/now").then((data) => {
+  for (const each of data.incidents) spoken.add(each.id);
+  if (!newest) stated(data);
+}, () => {}); // the view itself says what is wrong
 new Live(heard, looked);

@@ -46,7 +46,7 @@ function declared(data) {
 function innocence(data, id) {
   const asked = data.inquiry;
   const open = data.incidents.filter((each) => !each.recovered_ns);
-  const more = h("p", {}, h("a", { href: to.diagnose({ task: id }) }, "Walk all pairs that it uses now"));
+  const more = h("p", {}, h("a", { href: to.diagnose({ task: id }) }, "Walk the pairs that it uses now"));
   if (!asked) {
     const text = open.length ? plural(open.length, "incident is open", "incidents are open") : "No incident is open; whether the network was well has not been asked lately";
     return h("section", { class: "verdict", "aria-labelledby": "verdict" }, h("h2", { id: "verdict" }, "Is it the network?"), h("p", { class: "lead" }, badge(open.length ? "confirmed" : "unknown", text)),

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pictures of docs/page.md, of a lab in which a link loses.
+"""The pictures of docs/page.md, of a lab in which a link loses, and of one in which a flow drops.
 
 `python -m tests.page.pictures` as root, or `make screenshots`. WebP, since that is a third of PNG.
 """
 
 import base64
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,30 +25,28 @@ PAIR = "source=train-a-0%2Frail0&target=train-a-2%2Frail0"
 
 def main() -> None:
     """Take them all."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with _browser() as browser:
+        with lab() as broken:
+            link = _broken(broken, "link-loss", "--percent", "20")
+            views = {"now": "#/now", "fabric": "#/fabric", "task": "#/task/train-a"}
+            _take(browser, broken, "light", WIDE, views)
+            _take(browser, broken, "dark", WIDE, {"matrix": "#/matrix?by=host"})
+            _take(browser, broken, "light", NARROW, {"narrow": f"#/incident/{link}"})
+        with lab() as broken:
+            flow = _broken(broken, "flow-drop")
+            views = {"incident": f"#/incident/{flow}", "diagnose": f"#/diagnose?{PAIR}"}
+            _take(browser, broken, "light", WIDE, views)
+
+
+@contextmanager
+def _browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 - an extra
 
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    with lab() as broken, sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
         chromium = Network(None).command(Path(folder))
         browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
-        link = _broken(broken, "link-loss", "--percent", "20")
-        pages = [
-            (
-                "light",
-                WIDE,
-                {
-                    "now": "#/now",
-                    "fabric": "#/fabric",
-                    "task": "#/task/train-a",
-                    "incident": f"#/incident/{link}",
-                    "diagnose": f"#/diagnose?{PAIR}",
-                },
-            ),
-            ("dark", WIDE, {"matrix": "#/matrix?by=host"}),
-            ("light", NARROW, {"narrow": f"#/incident/{link}"}),
-        ]
-        for colours, size, views in pages:
-            _take(browser, broken, colours, size, views)
+        yield browser
         browser.close()
 
 

@@ -68,7 +68,7 @@ def test_what_comes_live_and_by_the_address_stays_text(
     it = opened()
     it.open(standin.url + "#/now")
     it.until("document.querySelector('#news').textContent === 'Live'")
-    [known, *_] = hostile(answer("views/now", {})["incidents"], HOSTILE[kind], [0])
+    [known, *_] = hostile(answer("views/now", {})["incidents"], HOSTILE[kind], [100])
     standin.tell("incident", {"event": "opened", "seq": 1, "incident": known}, 1)
     standin.tell("tick", hostile({"at_ns": 1, "state": "", "line": ""}, HOSTILE[kind], [0]))
     it.until(

@@ -30,6 +30,17 @@ def test_an_incident_appears_and_is_spoken(opened: Opener, standin: StandIn) -> 
     assert it.page.get_attribute("#alarm", "aria-live") == "assertive"
 
 
+def test_one_that_is_certain_at_once_is_new_and_later_news_of_it_are_not(
+    opened: Opener, standin: StandIn
+) -> None:
+    it = opened()
+    live(it, standin)
+    standin.tell("incident", {"event": "confirmed", "seq": 7, "incident": NEW}, 7)
+    it.until("document.querySelector('#alarm').textContent.startsWith('New incident: switch')")
+    standin.tell("incident", {"event": "revised", "seq": 8, "incident": NEW}, 8)
+    it.until("document.querySelector('#said').textContent.startsWith('Revised: switch spine-0')")
+
+
 def test_the_state_is_in_the_title(opened: Opener, standin: StandIn) -> None:
     it = opened()
     live(it, standin)
