@@ -27,6 +27,7 @@ from analyzer.questions import Why
 from analyzer.server.asker import KINDS
 from netagent.model.endpoint import EndpointState
 from netagent.model.finding import FindingKind
+from netagent.model.path import Layer
 from netagent.model.verdict import IncidentState
 
 WORST = 20
@@ -34,6 +35,8 @@ WORST = 20
 MAX_INCIDENTS = 100
 """Active incidents that are named, the newest ones. Chosen: with more, the alert is that there are
 so many."""
+WORDS = ("right", "wrong", "unjudged")
+"""What people call verdicts."""
 PERCENTILES = (50, 90, 99, 100)
 """Of what agents cost; the last one is the largest."""
 BOUNDS = tuple(map(str, LE_S))
@@ -99,6 +102,10 @@ FAMILIES = (
         "tell.", _INCIDENT, MAX_INCIDENTS,
     ),
     Family("netagent_incidents", "gauge", "Incidents kept.", ("state",), len(IncidentState)),
+    Family(
+        "netagent_verdicts", "gauge", "Of these, how people called the verdict; the layer is empty "
+        "where it named nobody.", ("layer", "word"), (len(Layer) + 1) * len(WORDS),
+    ),
     Family(
         "netagent_findings", "gauge", "What hosts state about their own parts, and what differs "
         "from the intent of controllers.", ("kind",), len(FindingKind),

@@ -8,8 +8,10 @@ from math import ceil
 
 from analyzer.intake.reports import Report
 from analyzer.intake.totals import REASONS
+from analyzer.review.words import Accuracy
+from analyzer.runbooks.pages import runbook_of
 from analyzer.server.analyzer import Analyzer
-from analyzer.server.metrics.families import MAX_INCIDENTS, PERCENTILES, WORST, Row
+from analyzer.server.metrics.families import MAX_INCIDENTS, PERCENTILES, WORDS, WORST, Row
 from netagent.model.endpoint import EndpointState
 from netagent.model.verdict import Incident, IncidentState, Symptom
 
@@ -23,17 +25,6 @@ SEVERITIES = {
     Symptom.MASKED: "info",
 }
 """Of incidents; of all others it is `warning`."""
-HOW = {
-    Symptom.UNCONNECTIVITY: "loses",
-    Symptom.LOSS: "loses",
-    Symptom.LATENCY: "slow",
-    Symptom.SILENCE: "silent",
-    Symptom.DELAY: "late",
-    Symptom.MASKED: "masked",
-    Symptom.MISSING: "missing",
-}
-"""Second half of the name of a runbook; the first one is the kind of component."""
-UNDECIDED = "undecided"
 Family = tuple[str, list[Row]]
 
 
@@ -41,6 +32,7 @@ def fleet(analyzer: Analyzer) -> Iterator[Family]:
     """Yield families without their prefix, each with its samples."""
     yield from _agents(analyzer)
     yield from _incidents(analyzer.journal.incidents())
+    yield "verdicts", said(analyzer.accuracy())
     states = analyzer.registry.states()
     yield "endpoints", [((state.value,), float(states[state])) for state in EndpointState]
     plans = analyzer.skeletons.plans().values()
@@ -106,6 +98,14 @@ def _incidents(incidents: Sequence[Incident]) -> Iterator[Family]:
     yield "incident_info", [(info_of(incident), 1) for incident in newest]
 
 
+def said(accuracy: Accuracy) -> list[Row]:
+    """Return how many verdicts of each layer people called right, wrong, or nothing."""
+    tallies = sorted(accuracy.layers.items())
+    return [
+        ((layer, word), float(getattr(tally, word))) for layer, tally in tallies for word in WORDS
+    ]
+
+
 def info_of(incident: Incident) -> tuple[str, ...]:
     """Return values of the labels of an incident."""
     verdict = incident.verdict
@@ -115,5 +115,5 @@ def info_of(incident: Incident) -> tuple[str, ...]:
         SEVERITIES.get(verdict.symptom, "warning"),
         verdict.symptom.value,
         str(verdict.component) if verdict.component else "",
-        f"{verdict.component.kind if verdict.component else UNDECIDED}-{HOW[verdict.symptom]}",
+        runbook_of(verdict),
     )

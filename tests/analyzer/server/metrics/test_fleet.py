@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from analyzer.intake.reports import Report
+from analyzer.review.words import Accuracy, Tally
 from analyzer.server.metrics.families import MAX_INCIDENTS, WORST
-from analyzer.server.metrics.fleet import HOW, costs, fleet, info_of
+from analyzer.server.metrics.fleet import costs, fleet, info_of, said
 from netagent.model.path import Component, Kind, Layer
 from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
 from netagent.wire.messages import Health
@@ -74,5 +75,9 @@ def test_an_incident_of_which_nobody_can_tell_the_component_has_none():
     assert (labels[1], labels[4], labels[5]) == ("", "", "undecided-loses")
 
 
-def test_every_symptom_has_its_runbook():
-    assert set(HOW) == set(Symptom)
+def test_what_people_say_of_verdicts_is_counted_by_layer():
+    accuracy = Accuracy(Tally(2, 1, 3), {"": Tally(0, 1, 0), "rnic": Tally(2, 0, 3)})
+    rows = dict(said(accuracy))
+    assert rows["rnic", "right"] == 2
+    assert rows["", "wrong"] == 1
+    assert sum(rows.values()) == 6
