@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from analyzer.runbooks.pages import PAGES
+
 FOLDER = Path(__file__).parents[2] / "page"
 INDEX = "index.html"
 TYPES = {
@@ -14,6 +16,7 @@ TYPES = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
+    ".md": "text/plain; charset=utf-8",
 }
 """Suffix -> media type of what is served."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*(\.[a-z0-9]+)+")
@@ -37,6 +40,12 @@ def files(folder: Path = FOLDER) -> Mapping[str, File]:
         for path in paths
         if path.suffix in TYPES and _NAME.fullmatch(path.name)
     }
+
+
+def runbooks(folder: str) -> Mapping[str, File]:
+    """Return the runbooks that are on this machine's disk, by ``runbooks/NAME.md``."""
+    paths = {f"runbooks/{name}.md": Path(folder, f"{name}.md") for name in PAGES}
+    return {name: _file(path) for name, path in paths.items() if path.is_file()}
 
 
 def _file(path: Path) -> File:

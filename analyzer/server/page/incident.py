@@ -7,6 +7,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from analyzer.runbooks.pages import PAGES, Runbooks, runbook_of
 from analyzer.server import actions, uniformity, views
 from analyzer.server.analyzer import Analyzer
 from analyzer.server.page.fabric import places_of
@@ -36,7 +37,8 @@ def incident(page: Page, sees: Sight, name: str) -> Plain:
     if mine is None:
         raise Problem(404, f"no incident {name!r}", "what is not over is in `now`")
     stored, remarks = analyzer.journal.is_stored(name), uniformity.remarks(analyzer, sees, mine)
-    told: Plain = views.incident(mine, stored=stored, remarks=remarks)
+    pages = analyzer.config.runbooks.pages
+    told: Plain = views.incident(mine, stored=stored, remarks=remarks, runbooks=pages)
     omitted = {key: max(0, len(told[key]) - MAX_PAIRS) for key in ("failing", "healthy")}
     return {
         **told,
@@ -50,7 +52,7 @@ def incident(page: Page, sees: Sight, name: str) -> Plain:
         "trace": _trace(mine),
         "decide": list(_decide(mine)),
         "commands": list(_commands(analyzer, sees, mine)),
-        "runbook": _runbook(told.get("runbook")),
+        "runbook": _runbook(runbook_of(mine.verdict), pages),
         "recording": _recording(analyzer, mine) if sees.is_whole else None,
     }
 
@@ -170,9 +172,11 @@ def _recording(analyzer: Analyzer, known: Incident) -> Plain | None:
     return {"command": shlex.join(["netagent-analyzer", "replay", str(path), "--show"])}
 
 
-def _runbook(url: object) -> Plain | None:
-    """Return where it is written what to do."""
-    if not isinstance(url, str) or not url.startswith(("https://", "http://")):
-        return None
-    name = url.rstrip("/").rpartition("/")[2].removesuffix(".md")
-    return {"title": name.replace("-", " "), "href": url}
+def _runbook(name: str, pages: Runbooks) -> Plain:
+    """Return what to do about it: where the operator has it, or as this analyzer has it."""
+    url = pages.of(name)
+    is_elsewhere = url.startswith(("https://", "http://"))
+    return {
+        "title": PAGES[name],
+        "href": url if is_elsewhere else f"/static/runbooks/{name}.md",
+    }

@@ -11,7 +11,7 @@ from uvicorn.server import ServerState
 
 from analyzer.server.analyzer import Analyzer
 from analyzer.server.identity import CONNECTIONS, IdentifiedProtocol
-from analyzer.server.page.files import files
+from analyzer.server.page.files import files, runbooks
 from analyzer.server.page.guard import Guard
 from analyzer.server.page.routes import application
 from netagent.trust import Trust
@@ -67,7 +67,8 @@ async def serve(
     them at a stop.
     """
     port = bound.getsockname()[1]
-    app = Guard(analyzer, cast("Any", application(analyzer)), files(), port=port)
+    served = {**files(), **runbooks(analyzer.config.runbooks.pages.base)}
+    app = Guard(analyzer, cast("Any", application(analyzer)), served, port=port)
     config = uvicorn.Config(
         cast("Any", app),
         http=PageProtocol,

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-from analyzer.server.page.files import INDEX, files
+from analyzer.runbooks.pages import PAGES
+from analyzer.server.page.files import INDEX, files, runbooks
 
 
 def test_the_page_is_there():
@@ -22,3 +23,10 @@ def test_a_file_that_changed_has_another_tag(tmp_path):
     before = files(tmp_path)["a.js"].tag
     path.write_text("two")
     assert files(tmp_path)["a.js"].tag != before
+
+
+def test_runbooks_are_served_as_text_and_only_those_there_are():
+    found = runbooks("docs/runbooks")
+    assert set(found) == {f"runbooks/{name}.md" for name in PAGES}
+    assert found["runbooks/link-loses.md"].media_type.startswith("text/plain")
+    assert runbooks("nowhere") == {}

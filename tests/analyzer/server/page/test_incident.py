@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from analyzer.runbooks.pages import Runbooks
 from analyzer.server.page import incident as module
 from analyzer.server.page.incident import _runbook, incident
 from analyzer.server.page.page import Page
@@ -48,7 +49,8 @@ def test_all_evidence_is_told_with_walks_and_traces_apart(tmp_path):
         assert [e["text"] for e in told["trace"]] == ["lost in the tunnel", *TRACE.values["lines"]]
         assert {each["stage"] for each in told["trace"]} == {"c0/rail0 to c1/rail0"}
         assert "a sentence" in told["evidence"]
-        assert (told["kind"], told["runbook"], told["recording"]) == ("flow", None, None)
+        assert (told["kind"], told["recording"]) == ("flow", None)
+        assert told["runbook"]["href"] == "/static/runbooks/flow-loses.md"
 
     on(tmp_path, work)
 
@@ -159,9 +161,15 @@ def test_nobody_is_told_of_an_incident_that_is_not_theirs(tmp_path):
     on(tmp_path, work)
 
 
-def test_a_runbook_is_a_page_elsewhere():
-    assert _runbook("https://wiki/net/link-loses.md") == {
-        "title": "link loses", "href": "https://wiki/net/link-loses.md",
-    }  # fmt: skip
-    for none in (None, "", "javascript:alert(1)", 7):
-        assert _runbook(none) is None
+@pytest.mark.parametrize(
+    ("base", "href"),
+    [
+        ("https://wiki/net", "https://wiki/net/link-loses.md"),
+        ("https://wiki/?page={name}", "https://wiki/?page=link-loses"),
+        ("/usr/share/doc/runbooks", "/static/runbooks/link-loses.md"),
+        ("javascript:alert(1)//{name}", "/static/runbooks/link-loses.md"),
+    ],
+)
+def test_a_runbook_is_where_the_operator_has_it_or_here(base, href):
+    title = "A link loses packets"
+    assert _runbook("link-loses", Runbooks(base)) == {"title": title, "href": href}
