@@ -25,7 +25,7 @@ person sees; half of a leaf's links lead up."""
 MAX_MISSED = 64
 """Leaves that did not fit after which no smaller one is looked for. Chosen: bounds the time."""
 DENSE = 1 << 24
-"""Most pairs of routers that are counted by their place. Chosen: 128 MB of sums."""
+"""Most pairs of routers that are looked up by their place. Chosen: 64 MB."""
 
 Plain = dict[str, Any]
 
@@ -292,9 +292,12 @@ def _by_key(key: Ints, columns: Floats, routers: int) -> tuple[Ints, Floats]:
     if routers**2 > DENSE:
         there, place = np.unique(key, return_inverse=True)
         return there, summed(place.reshape(-1), columns, len(there))
-    sums = summed(key, columns, routers**2)
-    there = np.flatnonzero(sums[SENT] > 0)
-    return there, sums[:, there]
+    is_there = np.zeros(routers**2, np.bool_)
+    is_there[key] = True
+    # Sums by key itself would be hundreds of megabytes, of which few are touched.
+    at = np.cumsum(is_there, dtype=np.int32) - 1
+    there = np.flatnonzero(is_there)
+    return there, summed(at[key], columns, len(there))
 
 
 def _joined(

@@ -28,6 +28,8 @@ Plain = dict[str, Any]
 BACK_NS = 180 * 10**9
 """Nanoseconds by which a window is earlier that is a new one: the clock went back. Chosen: what
 comes late comes within two minutes."""
+MAX_ANSWERS = 16
+"""Most answers kept of a window. Chosen: what some people look at; each is 500 KB at most."""
 EXAMPLES = 5
 """Most examples that are named. Chosen: to be read."""
 LOOKED_AT = 1 << 12
@@ -43,6 +45,8 @@ class Picture:
         self._scene: Scene | None = None
         """Of the newest window, once somebody asked."""
         self._ends: Ends | None = None
+        self._answers: dict[Question, Plain] = {}
+        """What was asked of it, with what it shows."""
 
     def wants(self, _start_ns: int) -> bool:
         """Return that what comes late is not wanted."""
@@ -68,15 +72,12 @@ class Picture:
     def draw(self, asked: Question) -> Plain:
         """Return what the window shows. Raises CapabilityMissing before the first one."""
         scene = self._drawn()
-        match asked:
-            case Totals():
-                return totals(scene, asked)
-            case Fabric():
-                return fabric(scene, asked)
-            case Matrix():
-                return matrix(scene, asked)
-            case Between():
-                return between(scene, asked)
+        found = self._answers.get(asked)
+        if found is None:
+            found = self._answers[asked] = _answer(scene, asked)
+            while len(self._answers) > MAX_ANSWERS:
+                del self._answers[next(iter(self._answers))]
+        return found
 
     def _start_ns(self) -> int | None:
         return None if self._newest is None else self._newest[0].rows.window.start_ns
@@ -88,8 +89,20 @@ class Picture:
             table, endpoints, topology = self._newest
             if self._ends is None or not self._ends.holds(endpoints, table.numbers):
                 self._ends = Ends(endpoints, table.numbers)
-            self._scene = Scene(table, self._ends, topology)
+            self._scene, self._answers = Scene(table, self._ends, topology), {}
         return self._scene
+
+
+def _answer(scene: Scene, asked: Question) -> Plain:
+    match asked:
+        case Totals():
+            return totals(scene, asked)
+        case Fabric():
+            return fabric(scene, asked)
+        case Matrix():
+            return matrix(scene, asked)
+        case Between():
+            return between(scene, asked)
 
 
 def totals(scene: Scene, asked: Totals) -> Plain:

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums of rows by place, and what they say of round trips."""
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from analyzer.picture.scene import Floats, Ints, Mask, Scene
 from netagent.wire.histogram import GAMMA
@@ -10,7 +13,7 @@ SENT, LOST, COUNT, LN = range(4)
 """Rows of `Scene.columns`, and of sums of them."""
 
 
-def summed(place: Ints, columns: Floats, size: int) -> Floats:
+def summed(place: NDArray[Any], columns: Floats, size: int) -> Floats:
     """Return (n_columns, size) the sums of columns (n_columns, n) by place (n,)."""
     return np.stack([np.bincount(place, each, size) for each in columns])
 

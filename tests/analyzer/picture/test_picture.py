@@ -4,7 +4,7 @@ from hypothesis import given
 
 from analyzer.intake.flows import FlowNumbers
 from analyzer.picture.asked import Between, Fabric, Matrix, Totals
-from analyzer.picture.picture import BACK_NS, Picture, totals
+from analyzer.picture.picture import BACK_NS, MAX_ANSWERS, Picture, totals
 from netagent.model.errors import CapabilityMissing
 from tests.analyzer.picture.scenes import (
     ENDPOINTS,
@@ -83,3 +83,17 @@ def test_each_question_has_its_answer():
     assert picture.draw(Fabric())["nodes"]
     assert picture.draw(Matrix())["cells"]
     assert picture.draw(Between(**ends))["sent"] == 2
+
+
+def test_what_was_summed_up_stands_until_the_next_window():
+    picture = Picture()
+    saw(picture, START_NS)
+    first = picture.draw(Matrix())
+    assert picture.draw(Matrix()) is first
+    for n in range(MAX_ANSWERS):
+        picture.draw(Matrix(row=str(n)))
+    again = picture.draw(Matrix())
+    assert again == first
+    assert again is not first
+    saw(picture, START_NS + WIDTH_NS)
+    assert picture.draw(Matrix())["at_ns"] == START_NS + WIDTH_NS
