@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import shutil
 import subprocess
+import sys
 
 import httpx
 import pytest
@@ -47,7 +48,7 @@ def test_a_shell_completes_by_it(tmp_path):
     bin_ = tmp_path / "bin"
     bin_.mkdir()
     program = bin_ / "netagent-analyzer"
-    program.write_text('#!/bin/sh\nexec python -m analyzer.cli "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m analyzer.cli "$@"\n')
     program.chmod(0o755)
     with analyzer_with(tmp_path, incident("i1"), incident("i2")) as url:
         httpx.put(f"{url}/v1/tasks/train-a", json={"containers": ["a"], "rails": [0]})
