@@ -16,6 +16,7 @@ from typing import Any, Self
 import duckdb
 from numpy.typing import NDArray
 
+from analyzer.store.connecting import connected
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError
 
 MEMORY_LIMIT = "256MB"
@@ -38,16 +39,12 @@ class Parquet:
 
     def __init__(self, spill: Path) -> None:
         """Spill to the folder `spill`, which is made when it is needed."""
-        self._connection = duckdb.connect(
+        self._connection = connected(
             ":memory:",
-            config={
-                "threads": 1,
-                "memory_limit": MEMORY_LIMIT,
-                "temp_directory": str(spill),
-                "max_temp_directory_size": SPILL_LIMIT,
-                "autoinstall_known_extensions": False,
-                "autoload_known_extensions": False,
-            },
+            threads=1,
+            memory_limit=MEMORY_LIMIT,
+            temp_directory=str(spill),
+            max_temp_directory_size=SPILL_LIMIT,
         )
 
     def __enter__(self) -> Self:
