@@ -105,7 +105,7 @@ def fabric() -> Plain:
     nodes += [
         {"id": host, "kind": "host", "rail": None, "tier": 0, "members": 1,
          "suspects": [SILENT["id"]] if host == "h3" else [],
-         "state": "suspect" if host == "h3" else "well"}
+         "state": "silent" if host == "h3" else "well"}
         for host in HOSTS
     ]  # fmt: skip
     links = []
@@ -384,7 +384,7 @@ def large_fabric(leaves: int = 64, spines: int = 16) -> Plain:
         name = f"leaf-{n}"
         nodes.append({"id": name, "kind": "leaf", "rail": n % 8, "tier": 1, "members": 1,
                       "suspects": ["5e1f20aa41c2"] if n == 9 else [],
-                      "state": "suspect" if n == 9 else "well"})  # fmt: skip
+                      "state": "well"})  # fmt: skip
         nodes.append({"id": f"group {name}", "kind": "group", "rail": n % 8, "tier": 0,
                       "members": 64, "suspects": [], "state": "well"})  # fmt: skip
         ends = [(f"group {name}", name), *((name, f"spine-{k}") for k in range(spines))]

@@ -22,6 +22,7 @@ from analyzer.server.page import incident as incidents
 from analyzer.server.page import now as nows
 from analyzer.server.page import pair as pairs
 from analyzer.server.page import tasks as jobs
+from analyzer.server.page.archive import MAX_PAGE, Wanted, archive
 from analyzer.server.page.events import stream
 from analyzer.server.page.guard import HOLDS
 from analyzer.server.page.page import Page
@@ -157,6 +158,20 @@ async def incident(incident: FromPath[str], request: Call) -> Response[bytes]:
     return as_json(incidents.incident(*_asked(request), incident))
 
 
+@get("/v1/views/incidents")
+async def kept(
+    request: Call,
+    in_state: Annotated[str, QueryParameter(name="state", max_length=MAX_NAME)] = "",
+    layer: Given = "",
+    component: Given = "",
+    after: Given = "",
+    limit: Annotated[int, QueryParameter(ge=1, le=MAX_PAGE)] = LISTED,
+) -> Response[bytes]:
+    """Return incidents that are kept, newest first; Litestar has `state` for itself."""
+    wanted = Wanted(in_state, layer, component)
+    return as_json(archive(*_asked(request), wanted, after, limit))
+
+
 @get("/v1/views/pair")
 async def pair(request: Call, source: Given = "", target: Given = "") -> Response[bytes]:
     """Return what a pair's probes did."""
@@ -181,7 +196,7 @@ async def endpoints(request: Call, q: Given = "", limit: Most = LISTED) -> Respo
     return as_json(machines.endpoints(*_asked(request), q, limit))
 
 
-VIEWS = (now, events, fabric, matrix, tasks, task, incident, pair, host, hosts, endpoints)
+VIEWS = (now, events, fabric, matrix, tasks, task, incident, kept, pair, host, hosts, endpoints)
 
 
 def application(analyzer: Analyzer) -> Litestar:
