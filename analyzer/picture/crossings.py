@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator
 import numpy as np
 
 from analyzer.localize.incidence import grown
-from analyzer.localize.routes import NO_ROUTE, Numbers, Rows, RouteTable
+from analyzer.localize.routes import NO_ROUTE, Numbers, RouteTable, Rows
 from analyzer.picture.scene import Floats, Ints
 from analyzer.picture.sums import COUNT, LN, LOST, SENT
 
@@ -81,7 +81,7 @@ class Crossings:
         return found
 
     def _meet(self, new: Ints) -> None:
-        """Number links that were not met before."""
+        """Give numbers to links that were not met before."""
         known = len(self._keys)
         keys = np.concatenate([self._keys, new])
         order = np.argsort(keys)

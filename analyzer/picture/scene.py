@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from analyzer.intake.flows import FlowNumbers
 from analyzer.intake.table import WindowTable
-from analyzer.localize.routes import NO_ROUTE, Rows, RouteTable
+from analyzer.localize.routes import NO_ROUTE, RouteTable, Rows
 from analyzer.localize.topology import LearnedTopology
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId
