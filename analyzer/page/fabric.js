@@ -201,7 +201,7 @@ function box({ node, x, y, w }) {
   const shown = text.length > most ? `${text.slice(0, most - tail - 1)}…${text.slice(-tail)}` : text;
   const mark = node.state === "silent" ? "silent" : suspect ? "bad" : null;
   const href = opens(node);
-  return h("g", { class: `node ${node.kind} ${suspect ? "suspect" : node.state}${href ? " opens" : ""}`, onclick: href ? () => { location.hash = href.slice(1); } : null },
+  return h("g", { class: `node ${node.kind} ${stateOf(node).join(" ")}${href ? " opens" : ""}`, onclick: href ? () => { location.hash = href.slice(1); } : null },
     h("title", {}, `${node.kind} ${node.id}: ${stateOf(node).join(", ")}${node.members > 1 ? `, ${node.members} of them` : ""}`),
     h("rect", { x: x - w / 2, y, width: w, height: HIGH, rx: node.kind === "host" ? 3 : 9 }),
     node.kind === "group" ? h("rect", { class: "under", x: x - w / 2 + 3, y: y + 3, width: w - 6, height: HIGH - 6, rx: 3 }) : null,
