@@ -5,7 +5,7 @@ import asyncio
 import contextlib
 import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 
 from analyzer.diagnosis.engine import IncidentChanged, Remark
 from analyzer.diagnosis.together import together
@@ -61,7 +61,7 @@ class Bench:
         self.fed.diagnosis.observer = Both(self.history, self.picture)
         self._say = say
         self._walks: dict[int, Asking[list[dict[str, object]]]] = {}
-        self._exporting: set[asyncio.Task[None]] = set()
+        self._answering: set[asyncio.Task[None]] = set()
         self._workers = Workers()
 
     async def start(self) -> None:
@@ -79,7 +79,7 @@ class Bench:
         """Write what is still in memory."""
         self.history.stop()
         await self._workers.stop()
-        await asyncio.gather(*self._exporting, return_exceptions=True)
+        await asyncio.gather(*self._answering, return_exceptions=True)
         await self.recorder.stop()
 
     def take(self, message: Down) -> None:
@@ -90,13 +90,11 @@ class Bench:
             case Replies():
                 self._go_on(message.query, message.replies)
             case Look(what="recording"):
-                task = asyncio.create_task(self._export(message.query))
-                self._exporting.add(task)
-                task.add_done_callback(self._exporting.discard)
+                self._later(self._export(message.query))
             case Look():
                 self._answer(message.query, lambda: self._known(message.what))
             case Draw():
-                self._answer(message.query, lambda: self.picture.draw(message.asked))
+                self._later(self._draw(message))
             case Open():
                 raise RemoteProtocolError("opened twice")
             case records.Stepped():
@@ -205,6 +203,24 @@ class Bench:
             self._say(Result(query=query, body=encode(look())))
         except Exception as error:  # noqa: BLE001 - whoever asked is told
             self._say(_no_result(query, error))
+
+    def _later(self, answering: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(answering)
+        self._answering.add(task)
+        task.add_done_callback(self._answering.discard)
+
+    async def _draw(self, wanted: Draw) -> None:
+        """Draw piece by piece: between two of them it is judged."""
+        drawing = self.picture.draw(wanted.asked)
+        try:
+            while True:
+                next(drawing)
+                await asyncio.sleep(0)
+        except StopIteration as drawn:
+            body = drawn.value
+            self._answer(wanted.query, lambda: body)
+        except Exception as error:  # noqa: BLE001 - whoever asked is told
+            self._say(_no_result(wanted.query, error))
 
     async def _export(self, query: int) -> None:
         try:

@@ -82,7 +82,7 @@ function picture(data, by, middle, wide) {
   const bands = railBands(tiers[1], places);
   const bad = [
     ...data.links.filter((link) => link.suspects?.length).map((link) => `link ${link.a} to ${link.b} (suspect)`),
-    ...data.nodes.filter((node) => node.state !== "well").map((node) => `${node.id} (${node.state})`),
+    ...data.nodes.filter(isOdd).map((node) => `${node.id} (${stateOf(node).join(", ")})`),
   ];
   const told = `The fabric: ${NAMES.map((text, n) => `${count(tiers[n].length)} ${text.toLowerCase()}`).join(", ")}, ` +
     `${plural(data.links.length, "link")}. ${bad.length ? `Not well: ${bad.slice(0, 12).join(", ")}.` : "No part is suspected."} The tables below say the same.`;
@@ -194,25 +194,25 @@ function told(link) {
 }
 
 function box({ node, x, y, w }) {
-  const suspect = node.suspects?.length || node.state === "suspect";
+  const suspect = node.suspects.length > 0;
   const most = Math.max(4, Math.floor((w - (suspect || node.state === "silent" ? 24 : 6)) / 6.5));
   const text = label(node);
   const tail = Math.floor(most / 2);
   const shown = text.length > most ? `${text.slice(0, most - tail - 1)}…${text.slice(-tail)}` : text;
   const mark = node.state === "silent" ? "silent" : suspect ? "bad" : null;
   const href = opens(node);
-  return h("g", { class: `node ${node.kind} ${suspect ? "suspect" : node.state}${href ? " opens" : ""}`, onclick: href ? () => { location.hash = href.slice(1); } : null },
-    h("title", {}, `${node.kind} ${node.id}: ${node.state}${suspect && node.state !== "suspect" ? ", suspect" : ""}${node.members > 1 ? `, ${node.members} of them` : ""}`),
+  return h("g", { class: `node ${node.kind} ${stateOf(node).join(" ")}${href ? " opens" : ""}`, onclick: href ? () => { location.hash = href.slice(1); } : null },
+    h("title", {}, `${node.kind} ${node.id}: ${stateOf(node).join(", ")}${node.members > 1 ? `, ${node.members} of them` : ""}`),
     h("rect", { x: x - w / 2, y, width: w, height: HIGH, rx: node.kind === "host" ? 3 : 9 }),
     node.kind === "group" ? h("rect", { class: "under", x: x - w / 2 + 3, y: y + 3, width: w - 6, height: HIGH - 6, rx: 3 }) : null,
     w >= 40 ? h("text", { x: mark ? x + 9 : x, y: y + 22, "text-anchor": "middle" }, shown) : null,
     mark ? h("g", { transform: w >= 40 ? `translate(${x - w / 2 + 5} ${y + 10})` : `translate(${x - 7} ${y + 10})` }, icon(mark)) : null,
     mark ? h("text", { class: "word", x, y: w >= 40 || node.kind === "leaf" ? y - 5 : y + HIGH + 14, "text-anchor": "middle" },
-      `${w >= 40 ? "" : `${text.slice(0, 24)} `}${node.state === "silent" ? "silent" : "suspect"}`) : null);
+      `${w >= 40 ? "" : `${text.slice(0, 24)} `}${stateOf(node).join(", ")}`) : null);
 }
 
 function opens(node) {
-  if (node.suspects?.length) return to.incident(node.suspects[0]);
+  if (node.suspects.length) return to.incident(node.suspects[0]);
   if (node.kind === "host") return to.host(node.id);
   return node.kind === "leaf" ? to.matrix({ by: "leaf", row: node.id }) : null;
 }
@@ -240,18 +240,21 @@ function links(data, by, middle) {
   ];
 }
 
-const WORSE = { suspect: 0, silent: 1, well: 2 };
+// Silent and suspect are two things: either may be without the other.
+const isOdd = (node) => node.state !== "well" || node.suspects.length > 0;
+const stateOf = (node) => (isOdd(node) ? [...(node.suspects.length ? ["suspect"] : []), ...(node.state === "well" ? [] : [node.state])] : ["well"]);
+const worse = (node) => (node.suspects.length ? 0 : node.state === "well" ? 2 : 1);
 
 function parts(data) {
-  const rows = [...data.nodes].sort((a, b) => (WORSE[a.state] ?? 1) - (WORSE[b.state] ?? 1) || tierOf(b) - tierOf(a) || byName(a.id, b.id));
+  const rows = [...data.nodes].sort((a, b) => worse(a) - worse(b) || tierOf(b) - tierOf(a) || byName(a.id, b.id));
   const columns = [
     ["Name", (node) => (node.kind === "host" ? h("a", { href: to.host(node.id) }, name(node.id)) : name(node.id))],
     ["Kind", (node) => (node.kind === "group" ? `${count(node.members)} hosts` : node.kind)],
     ["Rail", (node) => node.rail ?? "–", "num"],
-    ["State", (node) => badge(node.state)],
-    ["Incident", (node) => some((node.suspects ?? []).map((id) => h("a", { href: to.incident(id), "data-key": `part ${node.id}` }, name(id))), 2)],
+    ["State", (node) => stateOf(node).map((each, n) => [n ? " " : "", badge(each)])],
+    ["Incident", (node) => some(node.suspects.map((id) => h("a", { href: to.incident(id), "data-key": `part ${node.id}` }, name(id))), 2)],
   ];
-  const odd = rows.filter((node) => node.state !== "well" || node.suspects?.length);
+  const odd = rows.filter(isOdd);
   return [
     odd.length ? table("Hosts and switches that are not well", columns, odd, { most: 60 }) : none("All that are drawn are well."),
     h("details", { "data-key": "all parts" }, h("summary", {}, `All ${count(rows.length)} parts`), table("All hosts, groups of hosts and switches", columns, rows, { most: 3000 })),

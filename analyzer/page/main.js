@@ -9,6 +9,7 @@ import * as host from "./host.js";
 import * as hosts from "./hosts.js";
 import * as incident from "./incident.js";
 import { Live } from "./live.js";
+import * as incidents from "./incidents.js";
 import * as matrix from "./matrix.js";
 import * as now from "./now.js";
 import * as pair from "./pair.js";
@@ -17,9 +18,9 @@ import * as task from "./task.js";
 import * as tasks from "./tasks.js";
 import { clock, isUtc, span, zone } from "./words.js";
 
-const VIEWS = { now, fabric, matrix, tasks, task, incident, pair, hosts, host, diagnose };
-const MENU = [["now", "Now", "n"], ["fabric", "Fabric", "f"], ["matrix", "Matrix", "m"], ["tasks", "Tasks", "t"], ["hosts", "Hosts", "h"], ["diagnose", "Diagnose", "d"]];
-const WITHIN = { task: "tasks", host: "hosts", incident: "now", pair: "matrix" };
+const VIEWS = { now, fabric, matrix, tasks, task, incident, incidents, pair, hosts, host, diagnose };
+const MENU = [["now", "Now", "n"], ["fabric", "Fabric", "f"], ["matrix", "Matrix", "m"], ["tasks", "Tasks", "t"], ["hosts", "Hosts", "h"], ["incidents", "Incidents", "i"], ["diagnose", "Diagnose", "d"]];
+const WITHIN = { task: "tasks", host: "hosts", incident: "incidents", pair: "matrix" };
 
 const at = (id) => document.getElementById(id);
 const [main, said, alarm] = [at("view"), at("said"), at("alarm")];

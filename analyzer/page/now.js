@@ -29,7 +29,8 @@ export function view(data) {
       : none(data.state === "well" ? "None is open." : "None is open; see below what is not watched.")),
     section("Not watched", "unwatched", unwatched(data.unwatched)),
     section("Recovered lately", "recovered", data.recovered.length
-      ? incidents(data.recovered, "The incidents that recovered last") : none("None.")),
+      ? incidents(data.recovered, "The incidents that recovered last") : none("None."),
+    h("p", {}, h("a", { href: "#/incidents" }, "All incidents that are kept"))),
   ];
 }
 

@@ -86,10 +86,10 @@ export function facts(pairs) {
     h("div", {}, h("dt", {}, term), h("dd", {}, value === "" ? "–" : value))));
 }
 
-// Those first of which it is known what is at fault, and of these the ones that most pairs feel.
-export function incidents(unsorted, caption, quietly = false) {
+// Those first of which it is known what is at fault, and of these the ones that most pairs feel; `sorted` as they are.
+export function incidents(given, caption, { sorted = false } = {}) {
   const order = (each) => (each.component === null ? 1 : 0);
-  const list = [...unsorted].sort((a, b) => order(a) - order(b) || (a.recovered_ns === null && b.recovered_ns === null ? b.pairs_failing - a.pairs_failing : 0));
+  const list = sorted ? given : [...given].sort((a, b) => order(a) - order(b) || (a.recovered_ns === null && b.recovered_ns === null ? b.pairs_failing - a.pairs_failing : 0));
   return table(caption, [
     ["State", (each) => badge(each.state)],
     ["At fault", (each) => h("a", { href: to.incident(each.id) },
@@ -104,7 +104,7 @@ export function incidents(unsorted, caption, quietly = false) {
     ["Tasks", (each) => some((each.tasks ?? []).map((task) => link(to.task(task), task)), 3), "several"],
     ["Pairs", (each) => count(each.pairs_failing), "num"],
     ["Since", (each) => [time(each.detected_ns), each.recovered_ns ? [" to ", time(each.recovered_ns)] : null], "when"],
-  ], list, { quiet: quietly });
+  ], list);
 }
 
 export function some(nodes, most) {

@@ -8,14 +8,15 @@ arrays, and only what is drawn becomes an object: a large fabric has a hundred t
 """
 
 from collections import defaultdict
+from collections.abc import Generator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from analyzer.localize.routes import NO_ROUTE
 from analyzer.picture.asked import Fabric
+from analyzer.picture.crossings import Crossings
 from analyzer.picture.scene import UNKNOWN, Floats, Ints, Mask, Scene
 from analyzer.picture.sums import LOST, SENT, mean_ns, summed
 
@@ -24,17 +25,18 @@ MAX_NODES, MAX_LINKS, MAX_UPPER = 400, 1_500, 150
 person sees; half of a leaf's links lead up."""
 MAX_MISSED = 64
 """Leaves that did not fit after which no smaller one is looked for. Chosen: bounds the time."""
-DENSE = 1 << 24
-"""Most pairs of routers that are looked up by their place. Chosen: 64 MB."""
 
 Plain = dict[str, Any]
 
 
-def fabric(scene: Scene, asked: Fabric) -> Plain:
-    """Return nodes and links. What did not fit is counted in `omitted`."""
+def fabric(scene: Scene, crossings: Crossings, asked: Fabric) -> Generator[None, None, Plain]:
+    """Return nodes and links, piece by piece. What did not fit is counted in `omitted`."""
     mask = scene.seen(asked.tasks)
     declared = scene.topology.declared.links if asked.tasks is None else frozenset()
-    drawing = _Drawing(_Leaves(scene, asked, mask), _links(scene, mask, declared), asked)
+    links = yield from _links(scene, crossings, mask, declared)
+    leaves = _Leaves(scene, asked, mask)
+    yield
+    drawing = _Drawing(leaves, links, asked)
     drawing.draw()
     return {
         "at_ns": scene.start_ns,
@@ -265,39 +267,19 @@ def _groups(host: Ints, leaf: Ints, hosts: int, leaves: int) -> Ints:
     return total
 
 
-def _links(scene: Scene, mask: Mask, declared: frozenset[tuple[str, str]]) -> _Links:
+def _links(
+    scene: Scene, crossings: Crossings, mask: Mask, declared: frozenset[tuple[str, str]]
+) -> Generator[None, None, _Links]:
     """Return what crossed each link between switches; none crossed those declared alone."""
-    routes, size = scene.routes, len(scene.routes)
     columns, ways = scene.columns, scene.ways
     if not mask.all():
         columns, ways = columns[:, mask], ways[:, mask]
-    total = np.zeros((len(columns), size + 1))
-    for way in ways:
-        total += summed(np.where(way == NO_ROUTE, size, way), columns, size + 1)
-    rows = np.flatnonzero(total[SENT, :size] > 0)
-    lengths, hops = routes.routers_of(rows)
-    of = np.repeat(np.arange(len(rows)), lengths)
-    beside = (of[1:] == of[:-1]) & (hops[1:] > 0) & (hops[:-1] > 0) & (hops[1:] != hops[:-1])
-    a, b = hops[:-1][beside].astype(np.int64), hops[1:][beside].astype(np.int64)
-    is_met = np.zeros(len(routes.routers.names) + 1, np.bool_)
-    is_met[a] = is_met[b] = True
-    met, place = np.flatnonzero(is_met), np.cumsum(is_met) - 1
-    names = [routes.routers.names[each] for each in met.tolist()]
-    there, sums = _by_key(place[a] * len(met) + place[b], total[:, rows[of[1:][beside]]], len(met))
-    return _joined(names, *np.divmod(there, max(1, len(met))), sums, declared)
-
-
-def _by_key(key: Ints, columns: Floats, routers: int) -> tuple[Ints, Floats]:
-    """Return the keys that are there, in order, and (n_columns, n) sums of columns by key."""
-    if routers**2 > DENSE:
-        there, place = np.unique(key, return_inverse=True)
-        return there, summed(place.reshape(-1), columns, len(there))
-    is_there = np.zeros(routers**2, np.bool_)
-    is_there[key] = True
-    # Sums by key itself would be hundreds of megabytes, of which few are touched.
-    at = np.cumsum(is_there, dtype=np.int32) - 1
-    there = np.flatnonzero(is_there)
-    return there, summed(at[key], columns, len(there))
+    yield from crossings.cover(scene.routes)
+    sums = yield from crossings.sums(ways, columns)
+    there = np.flatnonzero(sums[SENT] > 0)
+    met, place = np.unique(crossings.ends[:, there], return_inverse=True)
+    names = [scene.routes.routers.names[each] for each in met.tolist()]
+    return _joined(names, *place.reshape(2, -1), sums[:, there], declared)
 
 
 def _joined(

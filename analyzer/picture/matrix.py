@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From whom to whom: cells of rows that are summed by leaf, rail, host, task or endpoint."""
 
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,16 +29,17 @@ class _Level:
     """Whether rows and columns are of different places."""
 
 
-def matrix(scene: Scene, asked: Matrix) -> Plain:
-    """Return cells, those of who lost most first.
+def matrix(scene: Scene, asked: Matrix) -> Generator[None, None, Plain]:
+    """Return cells, those of who lost most first, piece by piece.
 
     A cell is [row, column, probes sent, lost, mean and p99 of round trips in ns, pairs].
     """
     level = _level(scene, asked)
     mask, names = level.mask, level.names
-    ends = names.of[scene.ends[:, mask]]
-    size = len(names.names)
-    columns = scene.columns[: LOST + 1, mask]
+    ends, columns = scene.ends, scene.columns[: LOST + 1]
+    if not mask.all():
+        ends, columns = ends[:, mask], columns[:, mask]
+    ends, size = names.of[ends], len(names.names)
     rows, cols = (_met(each, columns, size) for each in ends)
     if not level.is_narrow:  # the same names on both sides
         rows = cols = np.union1d(rows, cols)
@@ -51,11 +53,13 @@ def matrix(scene: Scene, asked: Matrix) -> Plain:
     mine = mask.copy()
     mine[mask] = is_shown
     key = (row * len(cols) + col)[is_shown]
+    yield
+    cells = yield from _cells(scene, mine, key, (len(rows), len(cols)))
     return {
         "by": level.by,
         "rows": [names.names[each] for each in rows.tolist()],
         "cols": [names.names[each] for each in cols.tolist()],
-        "cells": _cells(scene, mine, key, (len(rows), len(cols))),
+        "cells": cells,
         "opens": level.opens,
         "omitted": {"rows": probed[0] - len(rows), "cols": probed[1] - len(cols)},
         "at_ns": scene.start_ns,
@@ -63,10 +67,13 @@ def matrix(scene: Scene, asked: Matrix) -> Plain:
     }
 
 
-def _cells(scene: Scene, mine: Mask, key: Ints, shape: tuple[int, int]) -> list[list[int | None]]:
+def _cells(
+    scene: Scene, mine: Mask, key: Ints, shape: tuple[int, int]
+) -> Generator[None, None, list[list[int | None]]]:
     size = shape[0] * shape[1]
-    sums = summed(key, scene.columns[:, mine], size)
+    sums = summed(key, scene.columns if mine.all() else scene.columns[:, mine], size)
     pairs = np.bincount(key[scene.first[mine]], minlength=size).tolist()
+    yield
     [p99] = quantiles(scene, mine, key, size, (0.99,))
     return [
         [

@@ -5,7 +5,7 @@ Whatever is computed is computed when somebody asks, and at most once for a wind
 are, only where they changed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from analyzer.localize.routes import NO_ROUTE
 from analyzer.localize.topology import LearnedTopology
 from analyzer.picture.asked import Between, Fabric, Matrix, Question, Totals
 from analyzer.picture.between import between
+from analyzer.picture.crossings import Crossings
 from analyzer.picture.fabric import fabric
 from analyzer.picture.matrix import matrix
 from analyzer.picture.scene import Ends, Scene
@@ -35,6 +36,14 @@ EXAMPLES = 5
 LOOKED_AT = 1 << 12
 """Most flows that these are chosen among. Chosen: microseconds."""
 
+PARTS: Mapping[type[Question], tuple[str, ...]] = {
+    Totals: ("ways", "columns", "first"),
+    Fabric: ("ways", "columns", "leaves"),
+    Matrix: ("columns", "first"),
+    Between: ("ways", "columns"),
+}
+"""What of a scene is computed first, each by itself; ways change as the diagnosis goes on."""
+
 
 class Picture:
     """What the newest window of a diagnosis shows. An observer of it."""
@@ -45,6 +54,7 @@ class Picture:
         self._scene: Scene | None = None
         """Of the newest window, once somebody asked."""
         self._ends: Ends | None = None
+        self._crossings = Crossings()
         self._answers: dict[Question, Plain] = {}
         """What was asked of it, with what it shows."""
 
@@ -69,15 +79,19 @@ class Picture:
         if newest_ns is not None and newest_ns < before_ns:
             self._newest = self._scene = None
 
-    def draw(self, asked: Question) -> Plain:
-        """Return what the window shows. Raises CapabilityMissing before the first one."""
-        scene = self._drawn()
-        found = self._answers.get(asked)
-        if found is None:
-            found = self._answers[asked] = _answer(scene, asked)
-            while len(self._answers) > MAX_ANSWERS:
-                del self._answers[next(iter(self._answers))]
-        return found
+    def draw(self, asked: Question) -> Generator[None, None, Plain]:
+        """Return what the window shows, piece by piece: meanwhile another one may be seen.
+
+        Raises CapabilityMissing before the first one.
+        """
+        scene, answers = self._drawn(), self._answers
+        if asked not in answers:
+            found = yield from self._answer(scene, asked)
+            answers[asked] = found
+            while len(answers) > MAX_ANSWERS:
+                del answers[next(iter(answers))]
+            return found
+        return answers[asked]
 
     def _start_ns(self) -> int | None:
         return None if self._newest is None else self._newest[0].rows.window.start_ns
@@ -92,17 +106,19 @@ class Picture:
             self._scene, self._answers = Scene(table, self._ends, topology), {}
         return self._scene
 
-
-def _answer(scene: Scene, asked: Question) -> Plain:
-    match asked:
-        case Totals():
-            return totals(scene, asked)
-        case Fabric():
-            return fabric(scene, asked)
-        case Matrix():
-            return matrix(scene, asked)
-        case Between():
-            return between(scene, asked)
+    def _answer(self, scene: Scene, asked: Question) -> Generator[None, None, Plain]:
+        for part in PARTS[type(asked)]:
+            getattr(scene, part)
+            yield
+        match asked:
+            case Fabric():
+                return (yield from fabric(scene, self._crossings, asked))
+            case Totals():
+                return totals(scene, asked)
+            case Matrix():
+                return (yield from matrix(scene, asked))
+            case Between():
+                return between(scene, asked)
 
 
 def totals(scene: Scene, asked: Totals) -> Plain:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from analyzer.intake.flows import FlowNumbers
 from analyzer.intake.table import WindowTable
-from analyzer.localize.routes import NO_ROUTE, RouteTable
+from analyzer.localize.routes import NO_ROUTE, RouteTable, Rows
 from analyzer.localize.topology import LearnedTopology
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId
@@ -163,21 +163,25 @@ class Scene:
     def columns(self) -> Floats:
         """(4, n_rows) probes sent, lost, round trips, and the sum of ln(ns) of these."""
         rows = self.table.rows
-        count = rows.count.astype(np.float64)
-        made = np.stack([rows.sent, rows.lost, count, count * rows.mean_ln])
-        return made.astype(np.float64)
+        made = np.empty((4, len(rows.flow)))
+        made[:3] = rows.sent, rows.lost, rows.count
+        np.multiply(made[2], rows.mean_ln, out=made[3])
+        return made
 
-    @cached_property
+    @property
+    def ways(self) -> Rows:
+        """(2, n_rows) rows of the newest whole routes there and back; NO_ROUTE where none is."""
+        return self._taken[0]
+
+    @property
     def routes(self) -> RouteTable:
         """What `ways` are rows of."""
-        return self.topology.taken()[1]
+        return self._taken[1]
 
     @cached_property
-    def ways(self) -> Ints:
-        """(2, n_rows) rows of the newest whole routes there and back; NO_ROUTE where none is."""
-        newest, _ = self.topology.taken()
+    def _taken(self) -> tuple[Rows, RouteTable]:
+        newest, routes = self.topology.taken()
         flow = self.table.rows.flow
-        found = np.full((2, len(flow)), NO_ROUTE, np.int64)
-        is_known = flow < newest.shape[1]
-        found[:, is_known] = newest[:, flow[is_known]]
-        return found
+        found = newest.take(flow, axis=1, mode="clip")  # what traces never met is behind all
+        found[:, flow >= newest.shape[1]] = NO_ROUTE
+        return found, routes

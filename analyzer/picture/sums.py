@@ -34,15 +34,16 @@ def quantiles(
     rows = scene.table.rows
     if len(rows.hist_len) != len(mask):
         return [[None] * size for _ in shares]
-    lengths = rows.hist_len[mask].astype(np.int64)
-    entries = np.repeat(mask, rows.hist_len)
-    bucket = rows.hist_bucket[entries].astype(np.int64)
-    many = rows.hist_count[entries].astype(np.float64)
+    lengths, bucket, many = rows.hist_len, rows.hist_bucket, rows.hist_count
+    if not mask.all():
+        entries = np.repeat(mask, lengths)
+        lengths, bucket, many = lengths[mask], bucket[entries], many[entries]
     if not len(bucket):
         return [[None] * size for _ in shares]
     low = int(bucket.min())
     width = int(bucket.max()) - low + 1
-    key = np.repeat(place, lengths) * width + (bucket - low)
+    key = np.repeat(place * width - low, lengths)
+    key += bucket
     until = np.cumsum(np.bincount(key, many, size * width).reshape(size, width), axis=1)
     total = until[:, -1]
     whole = (total > 0) & (total == np.bincount(place, scene.columns[COUNT][mask], size))

@@ -132,13 +132,18 @@ def require(caller: str | None, host: str, admins: tuple[str, ...] = ()) -> None
         )
 
 
+def is_admin(request: "Request[Any, Any, Any]", admins: tuple[str, ...]) -> bool:
+    """Return whether the caller is an administrator; without TLS anybody is."""
+    caller = _caller(request)
+    return caller is None or caller in admins
+
+
 def require_admin(request: "Request[Any, Any, Any]", admins: tuple[str, ...]) -> None:
     """Let only administrators pass."""
-    caller = _caller(request)
-    if caller is not None and caller not in admins:
+    if not is_admin(request, admins):
         raise Problem(
             403,
-            f"the certificate names {caller!r}, who may not do this",
+            f"the certificate names {_caller(request)!r}, who may not do this",
             f"use a certificate of {' or '.join(admins)}, or add it to admins in the "
             "analyzer's configuration",
         )

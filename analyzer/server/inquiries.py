@@ -53,18 +53,25 @@ async def inquiry(
     """
     analyzer = analyzer_of(request)
     require_admin(request, analyzer.config.admins)
+    return as_json(await inquire(analyzer, task, since, until))
+
+
+ROUTES = (inquiry,)
+
+
+async def inquire(
+    analyzer: Analyzer, task: str, since_ns: int | None, until_ns: int | None
+) -> views.Plain:
+    """Return what was looked at, and the answer, which is kept. Raises Problem."""
     if analyzer.inquiring.locked():
         raise Problem(503, "another inquiry is being answered", "ask again in some seconds")
     async with analyzer.inquiring:
-        found = await _inquire(analyzer, task, since, until)
+        found = await _inquire(analyzer, task, since_ns, until_ns)
     analyzer.inquired.pop(task, None)
     analyzer.inquired[task] = analyzer.clock(), found
     while len(analyzer.inquired) > MAX_KEPT:
         del analyzer.inquired[next(iter(analyzer.inquired))]
-    return as_json(found)
-
-
-ROUTES = (inquiry,)
+    return found
 
 
 async def _inquire(

@@ -26,6 +26,7 @@ import duckdb
 
 import netagent
 from analyzer.history.files import HISTORY, Piece, Tier
+from analyzer.store.connecting import connected
 from analyzer.store.manifest import (
     DATABASE,
     KEPT,
@@ -55,12 +56,8 @@ being freed what was stored when it was made."""
 NO_LINKS = {errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK}
 """What a disk says that knows no links, or not from there."""
 
-CHECKING: dict[str, str | bool | int | float | list[str]] = {
-    "memory_limit": "128MB",
-    "threads": 1,
-    "autoload_known_extensions": 0,
-}
-"""How a copy is opened. Chosen: beside the analyzer it takes little."""
+CHECKING_LIMIT = "128MB"
+"""Most memory with which a copy is opened. Chosen: beside the analyzer it takes little."""
 
 Copy = Callable[[Path, Path], None]
 """Copies a file. Raises OSError."""
@@ -255,7 +252,9 @@ def _knows_links(payloads: Path, half: Path) -> bool:
 def _check(copy: Path, frozen: Frozen) -> None:
     """Open the copy, once. Raises OSError where it does not hold what was stored."""
     try:
-        with duckdb.connect(str(copy), read_only=True, config=CHECKING) as connection:
+        with connected(
+            str(copy), read_only=True, memory_limit=CHECKING_LIMIT, threads=1
+        ) as connection:
             found = connection.execute("SELECT count(*) FROM windows").fetchone()
     except duckdb.Error as error:
         raise OSError(errno.EIO, f"the copy cannot be opened: {error}") from error

@@ -8,6 +8,7 @@ from pathlib import Path
 import duckdb
 import structlog
 
+from analyzer.store.connecting import connected
 from analyzer.store.segments import Place, Segments
 from analyzer.store.windows import insert, slices
 from analyzer.store.writer import Row
@@ -94,10 +95,7 @@ def _connected(path: str) -> duckdb.DuckDBPyConnection:
         raise ConfigError(path, "a restore of it was not finished; run that again")
     try:
         Path(path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        connection = duckdb.connect(
-            path,
-            config={"memory_limit": MEMORY_LIMIT, "threads": 2, "autoload_known_extensions": 0},
-        )
+        connection = connected(path, memory_limit=MEMORY_LIMIT, threads=2)
         if path != ":memory:":
             Path(path).chmod(0o600)  # an earlier version let everybody read it
     except OSError as error:

@@ -16,6 +16,7 @@ from typing import Any, Self
 import duckdb
 from numpy.typing import NDArray
 
+from analyzer.store.connecting import connected
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError
 
 MEMORY_LIMIT = "256MB"
@@ -28,6 +29,9 @@ HALF = ".half"
 """Suffix of a file that is being written."""
 CODEC = "zstd"
 """Measured on a minute of 8,192 RNICs: three quarters of the bytes of snappy, in the same time."""
+GROUP_ROWS = 8192
+"""Rows of which the least and largest value of each column are known, so that they are not read in
+vain. Chosen: one pair is read in half of the time that DuckDB's 122,880 take; files hardly grow."""
 
 Values = Mapping[str, Any]
 Columns = Mapping[str, NDArray[Any]]
@@ -38,16 +42,12 @@ class Parquet:
 
     def __init__(self, spill: Path) -> None:
         """Spill to the folder `spill`, which is made when it is needed."""
-        self._connection = duckdb.connect(
+        self._connection = connected(
             ":memory:",
-            config={
-                "threads": 1,
-                "memory_limit": MEMORY_LIMIT,
-                "temp_directory": str(spill),
-                "max_temp_directory_size": SPILL_LIMIT,
-                "autoinstall_known_extensions": False,
-                "autoload_known_extensions": False,
-            },
+            threads=1,
+            memory_limit=MEMORY_LIMIT,
+            temp_directory=str(spill),
+            max_temp_directory_size=SPILL_LIMIT,
         )
 
     def __enter__(self) -> Self:
@@ -74,7 +74,7 @@ class Parquet:
         try:
             with _refusals(half), self._table(columns):
                 found = self._connection.sql(query, params=dict(values))
-                found.write_parquet(str(half), compression=CODEC)
+                found.write_parquet(str(half), compression=CODEC, row_group_size=GROUP_ROWS)
             size = _synced(half)
             half.replace(path)
         finally:

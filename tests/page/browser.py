@@ -27,6 +27,7 @@ VIEWS = {
     "tasks": "#/tasks",
     "task": "#/task/train-a",
     "incident": "#/incident/5e1f20aa41c2",
+    "incidents": "#/incidents?state=active",
     "pair": f"#/pair?{PAIR}",
     "hosts": "#/hosts",
     "host": "#/host/h3",
@@ -39,6 +40,8 @@ def answer(what: str, query: dict[str, Any]) -> Any:
     """Return what `sample` has for a path below /v1; KeyError where that is nothing."""
     if what == "diagnose":
         return sample.UNDER_WAY if "task" in query else sample.diagnosis()
+    if what.endswith("/inquiry"):
+        return sample.task()["inquiry"] | {"verdict": "innocent", "against": []}
     head, _, tail = what.removeprefix("views/").partition("/")
     made: dict[str, Callable[[], Any]] = {
         "now": sample.now,
@@ -49,6 +52,7 @@ def answer(what: str, query: dict[str, Any]) -> Any:
         "tasks": sample.tasks,
         "task": lambda: sample.task(tail),
         "incident": lambda: sample.incident(tail),
+        "incidents": lambda: sample.incidents(query.get("after", "")),
         "pair": sample.pair,
         "hosts": sample.hosts,
         "host": lambda: sample.host(tail),

@@ -105,7 +105,7 @@ def fabric() -> Plain:
     nodes += [
         {"id": host, "kind": "host", "rail": None, "tier": 0, "members": 1,
          "suspects": [SILENT["id"]] if host == "h3" else [],
-         "state": "suspect" if host == "h3" else "well"}
+         "state": "silent" if host == "h3" else "well"}
         for host in HOSTS
     ]  # fmt: skip
     links = []
@@ -205,6 +205,8 @@ def task(name: str = "train-a") -> Plain:
         "incidents": [short(), SILENT],
         "inquiry": {
             "at_ns": NOW_NS - 61 * S,
+            "since_ns": NOW_NS - 1861 * S,
+            "until_ns": NOW_NS - 61 * S,
             "verdict": "not innocent",
             "looked_at": [
                 "120 windows of 4 hosts", "691200 probes, of which 2040 were lost",
@@ -213,6 +215,8 @@ def task(name: str = "train-a") -> Plain:
             "against": ["6 pairs lost probes in 3 windows"],
             "not_looked_at": ["h3 was silent in 8 windows"],
         },
+        "may_inquire": True,
+        "rhythm": {"period_s": 4.0, "confidence": 0.91, "since_ns": NOW_NS - 7200 * S},
         "missing": [{"container": "train-a-4", "declared_ns": NOW_NS - 900 * S}],
     }  # fmt: skip
 
@@ -274,6 +278,17 @@ def incident(name: str = "5e1f20aa41c2") -> Plain:
         "runbook": {"title": "A link loses", "href": "https://example.com/runbooks/link-loss"},
         "recording": {"command": "netagent-analyzer replay recording.zst --incident 5e1f20aa41c2"},
     }  # fmt: skip
+
+
+def incidents(after: str = "") -> Plain:
+    """Return a page of those kept; behind the first there is another one."""
+    return {
+        "at_ns": NOW_NS,
+        "incidents": [OVER] if after else [SILENT, UNKNOWN, short()],
+        "next": None if after else f"{short()['detected_ns']}.{short()['id']}",
+        "states": ["active", "open", "confirmed", "recovered"],
+        "layers": ["underlay", "rnic", "overlay", "container", "agent", "host", "controller"],
+    }
 
 
 def pair() -> Plain:
@@ -384,7 +399,7 @@ def large_fabric(leaves: int = 64, spines: int = 16) -> Plain:
         name = f"leaf-{n}"
         nodes.append({"id": name, "kind": "leaf", "rail": n % 8, "tier": 1, "members": 1,
                       "suspects": ["5e1f20aa41c2"] if n == 9 else [],
-                      "state": "suspect" if n == 9 else "well"})  # fmt: skip
+                      "state": "well"})  # fmt: skip
         nodes.append({"id": f"group {name}", "kind": "group", "rail": n % 8, "tier": 0,
                       "members": 64, "suspects": [], "state": "well"})  # fmt: skip
         ends = [(f"group {name}", name), *((name, f"spine-{k}") for k in range(spines))]

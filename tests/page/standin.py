@@ -69,7 +69,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(length))
         self.standin.asked.append(self.path)
         self.standin.posted.append(body)
-        self._answer("diagnose", body)
+        self._answer(unquote(self.path.removeprefix("/v1/")), body)
 
     def _answer(self, what: str, query: Query) -> None:
         try:

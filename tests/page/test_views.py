@@ -18,7 +18,7 @@ Opener = Callable[..., Watched]
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 SAID = {
     "now": ["link leaf-s0-r0 -- spine-1", "hosts silent", "1 of 4", "12 of 96", "told late"],
-    "fabric": ["19 %", "171 of 880", "h3", "not probed", "suspect"],
+    "fabric": ["19 %", "171 of 880", "h3", "not probed", "suspect, silent"],
     "matrix": ["leaf-s0-r0", "46 of 240", "19%"],
     "matrix-of-pairs": ["train-a-0/rail0", "h0 to h2"],
     "tasks": ["train-a", "innocent"],
@@ -27,8 +27,10 @@ SAID = {
         "120 windows of 4 hosts",
         "train-a-4",
         "data parallel",
+        "2026-11-27 10:40:00 CET",
     ],
     "incident": [sample.FLOW, "8 of 40", "netagent-analyzer diagnose", "A link loses", "12 more"],
+    "incidents": ["not known: insufficient evidence", "Older", "not over", "agent h3"],
     "pair": ["49153", "not traced", "spine-1", "network, there and back"],
     "hosts": ["h0", "42 s ago"],
     "host": ["Nothing was heard", "MTU of 1500", "out_of_sequence"],
@@ -181,3 +183,51 @@ def test_ends_are_completed_and_diagnosed(opened: Opener, standin: StandIn) -> N
     it.page.wait_for_selector("#outcome")
     assert standin.posted == [{"source": "train-a-0/rail0", "target": "train-a-2/rail0"}]
     assert any(each.startswith("/v1/views/endpoints?q=train-a-0") for each in standin.asked)
+
+
+def test_who_may_asks_whether_the_network_was_innocent(opened: Opener, standin: StandIn) -> None:
+    it = opened()
+    it.open(standin.url + VIEWS["task"])
+    it.page.select_option("#minutes", "10")
+    it.page.click("#inquire")
+    it.page.wait_for_selector("text=The network was innocent")
+    assert standin.posted == [{"minutes": 10}]
+    assert "/v1/tasks/train-a/inquiry" in standin.asked
+    assert it.page.locator("#innocence >> text=120 windows of 4 hosts").count() == 1
+    standin.answer = lambda what, query: sample.task() | {"may_inquire": False}
+    it.page.press("body", "r")
+    it.until("!document.getElementById('inquire')")
+
+
+def test_that_an_inquiry_was_refused_is_said(opened: Opener, standin: StandIn) -> None:
+    it = opened()
+    it.open(standin.url + VIEWS["task"])
+
+    def refused(what: str, query: dict[str, Any]) -> Any:
+        if what.endswith("/inquiry"):
+            raise KeyError(what)
+        return answer(what, query)
+
+    standin.answer = refused
+    it.page.click("#inquire")
+    it.page.wait_for_selector("#innocence [role=alert]")
+    assert "nothing at tasks/train-a/inquiry" in it.page.inner_text("#innocence")
+    assert it.page.is_enabled("#inquire")
+    it.wrong.clear()
+
+
+def test_incidents_are_turned_over_and_chosen(opened: Opener, standin: StandIn) -> None:
+    it = opened()
+    it.open(standin.url + VIEWS["incidents"])
+    it.page.click("text=Older")
+    it.until("document.querySelector('main').innerText.includes('flow h1/br-int/table=8')")
+    assert "state=active" in it.page.url
+    it.page.click("text=Newest")
+    it.page.wait_for_selector("text=agent h3")
+    it.page.select_option("#layer", "overlay")
+    it.page.fill("#component", "br-int")
+    it.page.press("#component", "Enter")
+    it.until("location.hash === '#/incidents?state=active&layer=overlay&component=br-int'")
+    it.page.wait_for_selector("main:not([aria-busy])")
+    expected = "/v1/views/incidents?state=active&layer=overlay&component=br-int"
+    assert standin.asked[-1] == expected

@@ -41,11 +41,7 @@ async def fabric(page: Page, sees: Sight) -> Plain:
         {
             **node,
             "suspects": suspects.get(node["id"], []),
-            "state": "suspect"
-            if node["id"] in suspects
-            else "silent"
-            if node["id"] in quiet
-            else "well",
+            "state": "silent" if node["id"] in quiet else "well",
         }
         for node in drawn["nodes"]
     ]

@@ -8,6 +8,7 @@ opened a link for a tenant wants to see as that one. Behind this the caller has 
 everything is decided as for a certificate of that name.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
@@ -32,8 +33,8 @@ Headers = list[tuple[bytes, bytes]]
 
 HOLDS = "netagent_holds"
 """Key of whether the caller may still look, in the connection's ASGI state."""
-POSTS = ("/v1/diagnose",)
-"""All that may be posted here."""
+POSTS = re.compile(r"/v1/diagnose|/v1/tasks/[^/]+/inquiry")
+"""Paths of all that may be posted here."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -83,7 +84,7 @@ class Guard:
     def _check(self, scope: Scope, path: str) -> None:
         """Raise Problem for what this listener never answers."""
         method = scope["method"]
-        if method != "GET" and not (method == "POST" and path in POSTS):
+        if method != "GET" and not (method == "POST" and POSTS.fullmatch(path)):
             raise Problem(405, f"{method} is not served here", "the page only reads")
         host = _header(scope, b"host")
         # Without TLS, a name that leads here may be of a site that wants to read us.

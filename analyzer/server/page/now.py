@@ -11,7 +11,7 @@ from analyzer.server.page.shown import active, recovered, short
 from analyzer.server.page.unwatched import hosts_of, silent_hosts, unwatched
 from analyzer.server.sight import Sight
 from netagent.model.errors import CapabilityMissing
-from netagent.model.verdict import Symptom
+from netagent.model.verdict import Incident, IncidentState, Symptom
 
 MAX_INCIDENTS = 200
 """Most incidents that are told. Chosen: some hundred KB; the list of all is another view."""
@@ -78,7 +78,7 @@ async def _totals(page: Page, sees: Sight) -> dict[str, Any] | None:
 def state(analyzer: Analyzer, sees: Sight, totals: dict[str, Any] | None) -> State:
     """Return how it stands; `totals` is what the newest window shows, None where none does."""
     known = active(analyzer, sees)
-    urgent = [each for each in known if each.verdict.symptom is not Symptom.MASKED]
+    urgent = sorted((e for e in known if e.verdict.symptom is not Symptom.MASKED), key=_undecided)
     if known:
         masked = len(known) - len(urgent)
         parts = [f"{len(urgent)} open: {urgent[0].verdict.summary}"] if urgent else []
@@ -98,6 +98,11 @@ def state(analyzer: Analyzer, sees: Sight, totals: dict[str, Any] | None) -> Sta
     silent = silent_hosts(analyzer, sees)
     but = f"; nothing is heard of {len(silent)} hosts" if silent else ""
     return State("well", f"All {totals['pairs']:,} pairs that are probed are well{but}.")
+
+
+def _undecided(known: Incident) -> tuple[bool, bool]:
+    """Return what puts an incident behind those that somebody can act on."""
+    return known.verdict.component is None, known.state is not IncidentState.CONFIRMED
 
 
 def _rnics(analyzer: Analyzer, sees: Sight) -> int:

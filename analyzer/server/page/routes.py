@@ -15,13 +15,14 @@ from analyzer.server import diagnoses
 from analyzer.server.analyzer import Analyzer
 from analyzer.server.documents import PROBLEM, gives, takes
 from analyzer.server.http import Call, analyzer_of, as_json, read
-from analyzer.server.identity import PEER, PEER_SERIAL, require_admin, sight
+from analyzer.server.identity import PEER, PEER_SERIAL, is_admin, require_admin, sight
 from analyzer.server.page import fabric as fabrics
 from analyzer.server.page import hosts as machines
 from analyzer.server.page import incident as incidents
 from analyzer.server.page import now as nows
 from analyzer.server.page import pair as pairs
 from analyzer.server.page import tasks as jobs
+from analyzer.server.page.archive import MAX_PAGE, Wanted, archive
 from analyzer.server.page.events import stream
 from analyzer.server.page.guard import HOLDS
 from analyzer.server.page.page import Page
@@ -36,6 +37,8 @@ MAX_NAME = 1024
 """Characters of a name in a query. Chosen: many times what names have."""
 LISTED = 50
 """Names of an answer, unless more are asked for. Chosen: a list to choose from."""
+MAX_MINUTES = 24 * 60
+"""Most minutes of an inquiry. Chosen: of more than a small task, so many are refused anyway."""
 ANYWHERE = ("0.0.0.0", "::")
 
 
@@ -49,6 +52,13 @@ class SessionBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     whose: str = msgspec.field(default="", name="for")
     """A tenant, as which it sees; of administrators alone. Empty: who asks."""
+
+
+class InquiryBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is looked at."""
+
+    minutes: Annotated[int, msgspec.Meta(ge=1, le=MAX_MINUTES)]
+    """Minutes until now."""
 
 
 @post(
@@ -148,13 +158,38 @@ async def tasks(request: Call) -> Response[bytes]:
 @get("/v1/views/task/{task:str}")
 async def task(task: FromPath[str], request: Call) -> Response[bytes]:
     """Return what a task is and uses, and what of it was lost."""
-    return as_json(await jobs.task(*_asked(request), task))
+    page, sees = _asked(request)
+    may_inquire = is_admin(request, page.analyzer.config.admins)
+    return as_json(await jobs.task(page, sees, task, may_inquire=may_inquire))
+
+
+@post("/v1/tasks/{task:str}/inquiry", status_code=200)
+async def inquiry(task: FromPath[str], request: Call) -> Response[bytes]:
+    """Return whether a task's network was well in the last minutes, for administrators."""
+    page, _ = _asked(request)
+    require_admin(request, page.analyzer.config.admins)
+    body, _ = await read(request, InquiryBody, max_bytes=MAX_BYTES)
+    return as_json(await jobs.inquire(page, task, body.minutes))
 
 
 @get("/v1/views/incident/{incident:str}")
 async def incident(incident: FromPath[str], request: Call) -> Response[bytes]:
     """Return one incident with all that is kept of it."""
     return as_json(incidents.incident(*_asked(request), incident))
+
+
+@get("/v1/views/incidents")
+async def kept(
+    request: Call,
+    in_state: Annotated[str, QueryParameter(name="state", max_length=MAX_NAME)] = "",
+    layer: Given = "",
+    component: Given = "",
+    after: Given = "",
+    limit: Annotated[int, QueryParameter(ge=1, le=MAX_PAGE)] = LISTED,
+) -> Response[bytes]:
+    """Return incidents that are kept, newest first; Litestar has `state` for itself."""
+    wanted = Wanted(in_state, layer, component)
+    return as_json(archive(*_asked(request), wanted, after, limit))
 
 
 @get("/v1/views/pair")
@@ -181,7 +216,21 @@ async def endpoints(request: Call, q: Given = "", limit: Most = LISTED) -> Respo
     return as_json(machines.endpoints(*_asked(request), q, limit))
 
 
-VIEWS = (now, events, fabric, matrix, tasks, task, incident, pair, host, hosts, endpoints)
+VIEWS = (
+    now,
+    events,
+    fabric,
+    matrix,
+    tasks,
+    task,
+    inquiry,
+    incident,
+    kept,
+    pair,
+    host,
+    hosts,
+    endpoints,
+)
 
 
 def application(analyzer: Analyzer) -> Litestar:

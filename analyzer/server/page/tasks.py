@@ -8,12 +8,13 @@ from typing import Any
 from analyzer.detect.arrival import overdue
 from analyzer.diagnosis.inquiry import Answer
 from analyzer.picture.asked import Matrix
-from analyzer.server import views
+from analyzer.server import inquiries, views
 from analyzer.server.analyzer import Analyzer
 from analyzer.server.page.page import Page
 from analyzer.server.page.shown import active, incidents, short
 from analyzer.server.problems import Problem
 from analyzer.server.sight import Sight
+from analyzer.skeleton.plans import Plan
 from netagent.model.errors import CapabilityMissing
 
 MAX_TASKS = 2_000
@@ -64,8 +65,11 @@ def tasks(page: Page, sees: Sight) -> Plain:
     return {"tasks": told, "omitted": len(mine) - len(told)}
 
 
-async def task(page: Page, sees: Sight, name: str) -> Plain:
-    """Return one task. Raises Problem where there is none that the caller may see."""
+async def task(page: Page, sees: Sight, name: str, *, may_inquire: bool = False) -> Plain:
+    """Return one task. Raises Problem where there is none that the caller may see.
+
+    `may_inquire` is whether the caller may ask whether its network was well.
+    """
     analyzer = page.analyzer
     known = analyzer.registry.task(name) if sees.sees(name) else None
     if known is None:
@@ -90,11 +94,20 @@ async def task(page: Page, sees: Sight, name: str) -> Plain:
         "containers": known.containers[:MAX_NAMED],
         "hosts": sorted({record.endpoint.host for record in records}),
         "skeleton": _skeleton(views.plan(name, plan)) if plan is not None else None,
+        "rhythm": _rhythm(plan),
         "matrix": await _matrix(page, sees, name),
         "series": await page.series.of_task(name, [str(r.endpoint.id) for r in records]),
         "incidents": [short(analyzer, each) for each in mine[:MAX_INCIDENTS]],
         "inquiry": _told(_inquiry(analyzer, sees, name)),
+        "may_inquire": may_inquire,
     }  # fmt: skip
+
+
+async def inquire(page: Page, name: str, minutes: int) -> Plain | None:
+    """Return whether a task's network was well in the last minutes, as `task` tells it."""
+    now_ns = page.analyzer.clock()
+    await inquiries.inquire(page.analyzer, name, now_ns - minutes * 60 * 10**9, now_ns)
+    return _told(_inquiry(page.analyzer, Sight(), name))
 
 
 async def _matrix(page: Page, sees: Sight, name: str) -> Plain | None:
@@ -121,6 +134,18 @@ def _skeleton(plan: views.Plain) -> Plain:
     return told | {"groups": groups, "groups_omitted": omitted}
 
 
+def _rhythm(plan: Plan | None) -> Plain | None:
+    """Return how long an iteration takes, as its traffic showed; None where it did not."""
+    if plan is None or plan.used is None or not plan.used.skeleton.period_s:
+        return None
+    found = plan.used.skeleton
+    return {
+        "period_s": round(found.period_s, 3),
+        "confidence": round(found.confidence, 3),
+        "since_ns": plan.since_ns,
+    }
+
+
 def _inquiry(analyzer: Analyzer, sees: Sight, task: str) -> tuple[int, views.Plain] | None:
     """Return what was answered lately; what it names is no tenant's alone."""
     found = analyzer.inquired.get(task) if sees.is_whole else None
@@ -139,6 +164,8 @@ def _told(inquired: tuple[int, views.Plain] | None) -> Plain | None:
     hosts: Any = of["hosts"]
     return {
         "at_ns": at_ns,
+        "since_ns": of["since_ns"],
+        "until_ns": of["until_ns"],
         "verdict": SAID[Answer(str(of["answer"]))],
         "looked_at": [
             f"{of['windows']} windows of {len(hosts)} hosts",

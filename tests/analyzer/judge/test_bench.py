@@ -121,13 +121,26 @@ def test_it_says_what_is_known_and_refuses_what_is_not(tmp_path):
     assert (weather.query, weather.bug) == (3, False)
 
 
-def test_it_draws_the_newest_window_and_says_where_there_is_none(tmp_path):
+def test_who_looks_waits_for_who_judges(tmp_path):
     async def work(bench, said):
         bench.take(messages.Draw(query=7, asked=Totals()))
-        shown = said[-1]
+        bench.take(messages.Look(query=8, what="findings"))
+        await until(lambda: getattr(said[-1], "query", None) == 7)
+        return said[-2].query
+
+    assert on(tmp_path, work) == 8
+
+
+def test_it_draws_the_newest_window_and_says_where_there_is_none(tmp_path):
+    async def work(bench, said):
+        async def drawn(query):
+            bench.take(messages.Draw(query=query, asked=Totals()))
+            await until(lambda: getattr(said[-1], "query", None) == query)
+            return said[-1]
+
+        shown = await drawn(7)
         bench.picture.expire(1 << 62)
-        bench.take(messages.Draw(query=8, asked=Totals()))
-        return shown, said[-1]
+        return shown, await drawn(8)
 
     shown, none = on(tmp_path, work)
     assert decode(shown.body, dict[str, object])["pairs"] > 0

@@ -3,9 +3,9 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from hypothesis import strategies as st
@@ -19,6 +19,8 @@ from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.window import Window
 from netagent.wire.histogram import bucket_of
+
+T = TypeVar("T")
 
 WIDTH_NS = 5 * 10**9
 START_NS = 1_000 * WIDTH_NS
@@ -132,6 +134,12 @@ def table_of(given: Iterable[Flow], numbers: FlowNumbers, start_ns: int = START_
 def topology_of(given: Iterable[Flow], numbers: FlowNumbers) -> LearnedTopology:
     """Return what traces of the flows' ways showed, and of where each RNIC is plugged in."""
     topology = LearnedTopology(numbers=numbers)
+    learn(topology, given)
+    return topology
+
+
+def learn(topology: LearnedTopology, given: Iterable[Flow]) -> None:
+    """Trace the flows' ways."""
     of = {end.id: end.underlay for end in ENDPOINTS}
     paths = [
         PathRow(each.id, reply, 1, way)
@@ -141,7 +149,6 @@ def topology_of(given: Iterable[Flow], numbers: FlowNumbers) -> LearnedTopology:
     ]
     for _ in range(2):  # that a way is whole is known once its last leaf is
         topology.learn(PathTable.of(paths), of.get, wall_ns=START_NS)
-    return topology
 
 
 def known() -> Mapping[EndpointId, Endpoint]:
@@ -154,6 +161,16 @@ def scene_of(given: Iterable[Flow]) -> Scene:
     given, numbers = list(given), FlowNumbers()
     table, topology = table_of(given, numbers), topology_of(given, numbers)
     return Scene(table, Ends(known(), numbers), topology)
+
+
+def finished(drawing: Generator[None, None, T]) -> T:
+    """Return what is drawn piece by piece."""
+    try:
+        while True:
+            next(drawing)
+    except StopIteration as drawn:
+        found: T = drawn.value
+        return found
 
 
 def traced(given: Iterable[Flow]) -> dict[int, str]:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from analyzer.picture import fabric as module
 from analyzer.picture.asked import Fabric
-from analyzer.picture.fabric import fabric
+from analyzer.picture.crossings import Crossings
 from analyzer.picture.scene import UNKNOWN
 from netagent.model.topology import DeclaredTopology
 from tests.analyzer.picture.scenes import (
@@ -15,6 +15,7 @@ from tests.analyzer.picture.scenes import (
     HOSTS,
     PORTS,
     Flow,
+    finished,
     flows,
     host_of,
     mean_ns,
@@ -23,6 +24,10 @@ from tests.analyzer.picture.scenes import (
     traced,
     whole,
 )
+
+
+def fabric(scene, asked):
+    return finished(module.fabric(scene, Crossings(), asked))
 
 
 def crossed(window):
@@ -135,12 +140,6 @@ def test_of_more_leaves_than_fit_the_worst_are_drawn_and_the_rest_counted(monkey
     shown = sum(each["members"] for each in drawn["nodes"])
     assert drawn["omitted"]["nodes"] == 4 + 2 + HOSTS - shown
     assert fabric(scene_of(lossy), Fabric())["omitted"]["nodes"] > 0
-
-
-def test_links_of_a_dense_and_of_a_sparse_fabric_are_summed_alike(monkeypatch):
-    dense = fabric(scene_of(FULL), Fabric())
-    monkeypatch.setattr(module, "DENSE", 1)
-    assert fabric(scene_of(FULL), Fabric()) == dense
 
 
 def test_of_fewer_links_than_there_are_the_lossy_ones_between_other_switches_come_first(

@@ -5,13 +5,13 @@ from hypothesis import strategies as st
 
 from analyzer.picture import matrix as module
 from analyzer.picture.asked import Matrix
-from analyzer.picture.matrix import matrix
 from analyzer.picture.scene import UNKNOWN
 from tests.analyzer.picture.scenes import (
     ENDPOINTS,
     PORTS,
     Flow,
     by,
+    finished,
     flows,
     host_of,
     leaf_of,
@@ -27,6 +27,10 @@ NAMES = {
     "rail": lambda number: f"rail{number % 2}",
     "task": task_of,
 }
+
+
+def matrix(scene, asked):
+    return finished(module.matrix(scene, asked))
 
 
 def cells(drawn):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from analyzer.intake.flows import FlowNumbers
 from analyzer.picture.asked import Between, Fabric, Matrix, Totals
@@ -12,8 +13,10 @@ from tests.analyzer.picture.scenes import (
     START_NS,
     WIDTH_NS,
     Flow,
+    finished,
     flows,
     known,
+    learn,
     scene_of,
     table_of,
     topology_of,
@@ -23,8 +26,12 @@ from tests.analyzer.picture.scenes import (
 WINDOW = [Flow(0, 2, PORTS[0], 1, (1_000,), (0, 0))]
 
 
+def draw(picture, asked):
+    return finished(picture.draw(asked))
+
+
 def shown(picture):
-    return picture.draw(Totals())["at_ns"]
+    return draw(picture, Totals())["at_ns"]
 
 
 def saw(picture, start_ns, numbers=None):
@@ -47,7 +54,7 @@ def test_totals_are_what_one_counts(window):
 
 def test_before_the_first_window_nothing_is_shown():
     with pytest.raises(CapabilityMissing):
-        Picture().draw(Totals())
+        draw(Picture(), Totals())
 
 
 def test_the_newest_window_is_shown_and_what_comes_late_changes_nothing():
@@ -80,20 +87,50 @@ def test_each_question_has_its_answer():
     picture = Picture()
     saw(picture, START_NS)
     ends = {"source": ENDPOINTS[0].id, "target": ENDPOINTS[2].id}
-    assert picture.draw(Fabric())["nodes"]
-    assert picture.draw(Matrix())["cells"]
-    assert picture.draw(Between(**ends))["sent"] == 2
+    assert draw(picture, Fabric())["nodes"]
+    assert draw(picture, Matrix())["cells"]
+    assert draw(picture, Between(**ends))["sent"] == 2
 
 
 def test_what_was_summed_up_stands_until_the_next_window():
     picture = Picture()
     saw(picture, START_NS)
-    first = picture.draw(Matrix())
-    assert picture.draw(Matrix()) is first
+    first = draw(picture, Matrix())
+    assert draw(picture, Matrix()) is first
     for n in range(MAX_ANSWERS):
-        picture.draw(Matrix(row=str(n)))
-    again = picture.draw(Matrix())
+        draw(picture, Matrix(row=str(n)))
+    again = draw(picture, Matrix())
     assert again == first
     assert again is not first
     saw(picture, START_NS + WIDTH_NS)
-    assert picture.draw(Matrix())["at_ns"] == START_NS + WIDTH_NS
+    assert draw(picture, Matrix())["at_ns"] == START_NS + WIDTH_NS
+
+
+@given(st.lists(flows, min_size=1, max_size=3), st.sampled_from([Fabric(), Matrix(), Totals()]))
+def test_what_is_kept_of_the_windows_before_changes_nothing(windows, asked):
+    picture, numbers = Picture(), FlowNumbers()
+    topology = topology_of([], numbers)
+    for n, window in enumerate(windows):
+        learn(topology, window)
+        alone = Picture()
+        for each in (picture, alone):
+            each.saw(table_of(window, numbers, START_NS + n * WIDTH_NS), known(), topology)
+        assert draw(picture, asked) == draw(alone, asked)
+
+
+@pytest.mark.parametrize("asked", [Totals(), Fabric(), Matrix()])
+def test_a_window_that_comes_meanwhile_changes_nothing_of_what_is_drawn(asked):
+    picture, numbers = Picture(), FlowNumbers()
+    picture.saw(table_of(WINDOW, numbers, START_NS), known(), topology_of(WINDOW, numbers))
+    expected = draw(picture, asked)
+    later = [Flow(0, 2, PORTS[0], 7, (1_000,), (1, 1))]
+    for pieces in range(3):
+        picture, topology = Picture(), topology_of(WINDOW, numbers)
+        picture.saw(table_of(WINDOW, numbers, START_NS), known(), topology)
+        drawing = picture.draw(asked)
+        for _ in range(pieces + 1):
+            next(drawing)
+        learn(topology, later)
+        picture.saw(table_of(later, numbers, START_NS + WIDTH_NS), known(), topology)
+        assert finished(drawing) == expected
+        assert draw(picture, asked)["at_ns"] == START_NS + WIDTH_NS

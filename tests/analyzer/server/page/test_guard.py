@@ -159,6 +159,38 @@ def test_only_the_page_itself_may_ask_for_a_diagnosis(tmp_path):
     on(tmp_path, work)
 
 
+def test_only_the_page_of_an_administrator_may_ask_whether_a_task_was_well(tmp_path):
+    async def work(looked):
+        browser, path = await looked.session("admin"), "/v1/tasks/t0/inquiry"
+        body, mine = {"minutes": 30}, {"origin": ORIGIN}
+        for origin in (None, "https://evil.example", "null"):
+            headers = {"origin": origin} if origin else {}
+            refused(await browser.post(path, json=body, headers=headers), 403)
+        assert looked.analyzer.inquired == {}
+        cross = mine | {"sec-fetch-site": "cross-site"}
+        refused(await browser.post(path, json=body, headers=cross), 403)
+        for peer in ("reader", TENANT):
+            other = await looked.session(peer)
+            assert not (await other.get("/v1/views/task/t0")).json()["may_inquire"]
+            refused(await other.post(path, json=body, headers=mine), 403)
+        refused(await browser.get(path), 405)
+        form = mine | {"content-type": "text/plain"}
+        refused(await browser.post(path, content=b"{}", headers=form), 415)
+        for wrong in ({}, {"minutes": 0}, {"minutes": 10**6}, {"minutes": 1, "since": 2}):
+            refused(await browser.post(path, json=wrong, headers=mine), 400)
+        refused(await browser.post("/v1/tasks/none/inquiry", json=body, headers=mine), 404)
+        refused(await browser.post("/v1/tasks/t0/inquiry/x", json=body, headers=mine), 405)
+        answer = await browser.post(path, json=body, headers=mine)
+        told = answer.json()
+        assert (told["until_ns"] - told["since_ns"], told["verdict"]) == (
+            30 * 60 * 10**9, "cannot tell",
+        )  # fmt: skip
+        shown = (await browser.get("/v1/views/task/t0")).json()
+        assert (shown["inquiry"], shown["may_inquire"]) == (told, True)
+
+    on(tmp_path, work)
+
+
 def test_what_other_sites_have_a_browser_send_is_refused(tmp_path):
     async def work(looked):
         browser = looked.browser("admin")

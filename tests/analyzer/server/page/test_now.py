@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -44,6 +45,23 @@ def test_what_is_wrong_comes_first_and_what_is_over_last(tmp_path):
         [short] = told["incidents"]
         assert (short["kind"], short["pairs_failing"], short["is_late"]) == ("switch", 1, False)
         assert (await now(Page(looked.analyzer), Sight(("t1",))))["state"] == "well"
+
+    on(tmp_path, work)
+
+
+def test_what_is_confirmed_and_has_a_name_leads_the_line(tmp_path):
+    async def work(looked):
+        given = [
+            incident("a", "t0", component=None, summary="who knows"),
+            incident("b", "t0", summary="b may lose"),
+            incident("c", "t0", summary="c loses", state=IncidentState.CONFIRMED),
+            incident("d", "t0", component=None, summary="who", state=IncidentState.CONFIRMED),
+        ]
+        for n, each in enumerate(given):
+            await looked.tell(replace(each, detected_ns=10 - abs(n - 2)))
+            expected = ["who knows", "b may lose", "c loses", "c loses"][n]
+            line = (await now(Page(looked.analyzer), Sight()))["line"]
+            assert line == f"{n + 1} open: {expected}"
 
     on(tmp_path, work)
 

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import numpy as np
 import pytest
 
 from analyzer.diagnosis.inquiry import Answer
@@ -7,6 +8,9 @@ from analyzer.server.page.page import Page
 from analyzer.server.page.tasks import ASKED_NS, _skeleton, task, tasks
 from analyzer.server.problems import Problem
 from analyzer.server.sight import Sight
+from analyzer.skeleton.infer import Skeleton
+from analyzer.skeleton.judging import Used
+from analyzer.skeleton.plans import Plan
 from netagent.model.errors import CapabilityMissing
 from netagent.model.task import Task
 from tests.analyzer.server.page.looking import incident, on
@@ -14,7 +18,7 @@ from tests.analyzer.server.page.looking import incident, on
 INQUIRED = {
     "answer": Answer.INNOCENT.value, "innocent": True, "against": [], "not_looked_at": ["h9"],
     "windows": 12, "hosts": {"h0": 12, "h1": 12}, "sent": 600, "lost": 1,
-    "walks": {"delivered": 3},
+    "walks": {"delivered": 3}, "since_ns": 1, "until_ns": 2,
 }  # fmt: skip
 
 
@@ -118,3 +122,17 @@ def test_groups_of_a_skeleton_are_told_as_far_as_they_fit(monkeypatch):
     assert told["groups"] == {"dp": [["a", "b"], ["c", "d"]]}
     assert (told["groups_omitted"], told["dp"], told["tp"]) == (1, 2, None)
     assert _skeleton({"reason": "too young"})["groups"] == {}
+
+
+@pytest.mark.parametrize("period_s", [0.0, 4.0004])
+def test_the_rhythm_of_iterations_is_told_as_far_as_it_was_inferred(tmp_path, period_s):
+    async def work(looked):
+        page = Page(looked.analyzer)
+        assert (await task(page, Sight(), "t0"))["rhythm"] is None
+        found = Skeleton(0.9144, "", 1, 1, 1, 1, {}, np.zeros((0, 2), np.int64), period_s=period_s)
+        plan = Plan(1, 17, Used(found, None, 10**9, frozenset(), (), frozenset()), "")
+        looked.analyzer.skeletons.plan = {"t0": plan}.get
+        expected = {"period_s": 4.0, "confidence": 0.914, "since_ns": 17} if period_s else None
+        assert (await task(page, Sight(("t0",)), "t0"))["rhythm"] == expected
+
+    on(tmp_path, work)
