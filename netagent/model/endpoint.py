@@ -100,7 +100,11 @@ RAILS = 1024
 
 def oddity(endpoint: Endpoint) -> str:
     """Return which part of an endpoint makes no sense, "" for none: others make addresses of it."""
-    return _odd_names(endpoint) or _odd_addresses(endpoint) or (_odd_rdma(endpoint.rdma) if endpoint.rdma else "")
+    return (
+        _odd_names(endpoint)
+        or _odd_addresses(endpoint)
+        or (_odd_rdma(endpoint.rdma) if endpoint.rdma else "")
+    )
 
 
 def _odd_names(endpoint: Endpoint) -> str:

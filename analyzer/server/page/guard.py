@@ -38,8 +38,8 @@ KNOWN = "netagent_known"
 """Key of what is called once it is known who asks, in the connection's ASGI state."""
 STREAM = "/v1/views/events"
 MAX_UNDER_WAY = 32
-"""Most requests of one name under way, streams besides. Chosen: six of a browser, some browsers. Who
-hangs up is worked for still, so connections bound none."""
+"""Most requests of one name under way, streams besides. Chosen: six of a browser, some browsers.
+Who hangs up is worked for still, so connections bound none."""
 POSTS = ("/v1/diagnose",)
 """All that may be posted here."""
 POLICY = (

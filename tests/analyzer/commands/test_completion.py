@@ -10,8 +10,16 @@ from analyzer.commands.completion import BASH, following
 from tests.analyzer.commands.running import ENVIRON, analyzer_with, ran
 from tests.analyzer.server.test_routes import incident
 
-
-HOSTILE = ["$(touch owned)", "`touch owned`", "a;touch owned", "*", "--url=http://x", "a'b", "~", ""]
+HOSTILE = [
+    "$(touch owned)",
+    "`touch owned`",
+    "a;touch owned",
+    "*",
+    "--url=http://x",
+    "a'b",
+    "~",
+    "",
+]
 """Names of tasks that hosts and containers may choose, and no shell must be given."""
 
 

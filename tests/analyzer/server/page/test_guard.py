@@ -10,6 +10,7 @@ from analyzer.server.page.guard import MAX_UNDER_WAY, POLICY
 from analyzer.server.page.sessions import LINK_NS, SESSION_NS
 from netagent.model.errors import CapabilityMissing
 from tests.analyzer.server.page.looking import OTHER, PORT, TENANT, on
+from tests.waiting import until
 
 NOW = "/v1/views/now"
 ORIGIN = f"http://127.0.0.1:{PORT}"
@@ -253,8 +254,7 @@ def test_who_hangs_up_is_counted_until_the_work_is_done(tmp_path):
         looked.page.looks.at = _held(release)
         first = looked.browser(TENANT)
         asked = [asyncio.create_task(first.get(NOW)) for _ in range(MAX_UNDER_WAY)]
-        while looked.guard._under_way[TENANT] < MAX_UNDER_WAY:
-            await asyncio.sleep(0)
+        await until(lambda: looked.guard._under_way[TENANT] == MAX_UNDER_WAY)
         refused(await first.get(NOW), 429)
         refused(await (await looked.session(TENANT)).get("/v1/views/tasks"), 429)
         assert (await looked.browser("reader").get("/v1/views/tasks")).status_code == 200
