@@ -9,7 +9,7 @@ from typing import Any
 from litestar import Request
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from analyzer.config import Config, Tls
+from analyzer.config import Config, Tls, is_loopback
 from analyzer.fleet import certificate_names
 from analyzer.server.problems import Problem
 from analyzer.server.sight import Sight, sight_of
@@ -97,6 +97,15 @@ def _leave(held: Counter[str | None], who: str | None) -> None:
     held[who] -= 1
     if not held[who]:
         del held[who]  # the page counts by address, of which there are more than memory has room
+
+
+def is_ours(host: str) -> bool:
+    """Return whether a Host that a client asks for is this machine by address, or `localhost`.
+
+    A browser gives the name of a site that is being looked at, wherever that name leads meanwhile.
+    """
+    bare = host if host.endswith("]") else host.rpartition(":")[0] or host
+    return is_loopback(bare.removeprefix("[").removesuffix("]"))
 
 
 def common_name(certificate: dict[str, Any]) -> str:

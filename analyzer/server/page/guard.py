@@ -16,9 +16,8 @@ from typing import Any
 
 import structlog
 
-from analyzer.config import is_loopback
 from analyzer.server.analyzer import Analyzer
-from analyzer.server.identity import PEER
+from analyzer.server.identity import PEER, is_ours
 from analyzer.server.page.files import INDEX, File
 from analyzer.server.page.sessions import SESSION_NS
 from analyzer.server.problems import Problem, refused
@@ -119,7 +118,7 @@ class Guard:
             raise Problem(405, f"{method} is not served here", "the page only reads")
         host = _header(scope, b"host")
         # Without TLS, a name that leads here may be of a site that wants to read us.
-        if not self._is_secure and not self._analyzer.config.insecure and not _is_ours(host):
+        if not self._is_secure and not self._analyzer.config.insecure and not is_ours(host):
             text = f"{host!r} is not this machine"
             raise self._refusal("site", 403, text, "ask for it by its address")
         if not path.startswith(("/v1/", "/session/")):
@@ -222,8 +221,3 @@ def _told(send: Send, more: Headers) -> Send:
 def _header(scope: Scope, wanted: bytes) -> str:
     found = [value for name, value in scope["headers"] if name == wanted]
     return found[0].decode("latin-1") if found else ""
-
-
-def _is_ours(host: str) -> bool:
-    bare = host if host.endswith("]") else host.rpartition(":")[0] or host
-    return is_loopback(bare.removeprefix("[").removesuffix("]"))
