@@ -4,6 +4,7 @@
 import argparse
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from shlex import quote
 from typing import Any
 
 from analyzer.commands import connection
@@ -22,13 +23,13 @@ exit status: 0
 
 BASH = """\
 _netagent_analyzer() {
-    local IFS=$'\\n'
-    local last=${COMP_WORDS[COMP_CWORD]}
-    COMPREPLY=($(compgen -W "$(netagent-analyzer completion "--last=:$last" words -- \\
-        "${COMP_WORDS[@]:1:COMP_CWORD-1}" 2>/dev/null)" -- "$last"))
+    mapfile -t COMPREPLY < <(netagent-analyzer completion \\
+        "--last=:${COMP_WORDS[COMP_CWORD]}" words -- \\
+        "${COMP_WORDS[@]:1:COMP_CWORD-1}" 2>/dev/null)
 }
 complete -o default -F _netagent_analyzer netagent-analyzer
 """
+"""Names are hosts' and containers' own: `compgen -W` would run what stands in them as $(...)."""
 
 WAIT_S = 2.0
 """Seconds that the analyzer may take. Chosen: who presses a key waits for no longer."""
@@ -81,7 +82,8 @@ def run(args: argparse.Namespace) -> int:
         return [str(each["id"]) for each in found]
 
     with suppress(NetAgentError):  # of a verb whose needs are not installed
-        print(*following([*args.words, args.last.removeprefix(":")], ask, args.parser_of), sep="\n")
+        for word in following([*args.words, args.last.removeprefix(":")], ask, args.parser_of):
+            print(word)
     return 0
 
 
@@ -103,7 +105,12 @@ def following(words: Sequence[str], ask: Ask, parser_of: ParserOf) -> list[str]:
     else:
         source = OPTIONS.get(before[-1], NAMES.get(typed[0]))
         found = ask(*source) if source else ()
-    return [word for word in found if word.startswith(last) and word.isprintable()]
+    return [word for word in found if word.startswith(last) and _is_plain(word, last)]
+
+
+def _is_plain(word: str, last: str) -> bool:
+    """Return whether a word is one to a shell as it stands, and no option that nobody began."""
+    return quote(word) == word and (last.startswith("-") or not word.startswith("-"))
 
 
 def _verbs(top: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

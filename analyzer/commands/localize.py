@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from analyzer.commands.connection import readable
 from analyzer.commands.text import paragraph, table
 from analyzer.localize.tomography import likelihood, maxcount, seven
 from analyzer.localize.tomography.flowfile import (
@@ -107,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(_plain(found), indent=2))
     else:
         for line in report(imported, found):
-            print(line)
+            print(readable(line))
     return DECIDED if found.decided else OPEN
 
 

@@ -177,6 +177,9 @@ class Assistant:
             told, failed = tool.run(self._get, given), False
         except NetAgentError as error:
             told, failed = str(error), True
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            # What answers is at a URL, and may be no analyzer: it must not end the conversation.
+            told, failed = f"no answer of an analyzer: {type(error).__name__}", True
         text = told if isinstance(told, str) else json.dumps(told, indent=1)
         if len(text) > MAX_TEXT:
             text = f"{text[:MAX_TEXT]}\n... {len(text) - MAX_TEXT} characters more: ask for less"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.commands import incidents, show
+from analyzer.commands.connection import readable
 from analyzer.commands.text import instant, paragraph
 from analyzer.replay import records
 from analyzer.replay.player import Played, play, read
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(_plain(played, told, took_s), indent=2))
     else:
         for line in report(played, told, took_s, with_evidence=args.show):
-            print(line)
+            print(readable(line))  # a recording has what hosts said
     return SAME if not played.differences else OTHER
 
 

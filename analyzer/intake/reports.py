@@ -14,6 +14,9 @@ from netagent.wire.messages import CounterColumns, Health, SummaryHead
 STAMPS = ("kernel", "process", "rnic")
 """Names of who takes the stamps t2 and t5, by the number in `Summary.stamps`. A larger number marks
 an endpoint of another host."""
+MAX_COUNTERS, MAX_STAMPS, MAX_NAME = 4096, 4096, 255
+"""Most counters, own endpoints, and characters of a device or counter. Chosen: eight times those
+that agents send, and as many as may be registered; bounds what one host has kept and told of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,8 @@ def report_of(summary: SummaryHead) -> Report:
         raise RemoteProtocolError(
             f"{len(summary.stamps)} stamps for {len(summary.endpoints)} endpoints"
         )
+    if (own := sum(number < len(STAMPS) for number in summary.stamps)) > MAX_STAMPS:
+        raise RemoteProtocolError(f"{own} endpoints of one host; {MAX_STAMPS} at most")
     stamps = {
         endpoint: STAMPS[number]
         for endpoint, number in zip(summary.endpoints, summary.stamps, strict=False)
@@ -79,6 +84,10 @@ def report_of(summary: SummaryHead) -> Report:
 
 
 def _grown(columns: CounterColumns) -> dict[str, dict[str, int]]:
+    if max(map(len, (*columns.devices, *columns.counters)), default=0) > MAX_NAME:
+        raise RemoteProtocolError(f"a counter's name of more than {MAX_NAME} characters")
+    if (count := len(columns.device) // 2) > MAX_COUNTERS:
+        raise RemoteProtocolError(f"{count} counters of one host; {MAX_COUNTERS} at most")
     grown: dict[str, dict[str, int]] = defaultdict(dict)
     rows = (unpack(columns, name) for name in ("device", "counter", "delta"))
     try:

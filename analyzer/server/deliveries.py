@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from analyzer.server.analyzer import Analyzer
-from analyzer.server.identity import PEER, require
+from analyzer.server.identity import PEER, is_ours, require
 from analyzer.server.problems import REMEDIES, Problem, refused
 from netagent.model.errors import CapabilityMissing
 from netagent.wire.codec import MAX_BODY_BYTES, ContentType, decode, encode
@@ -80,6 +80,10 @@ class Deliveries:
         if scope["type"] != "http":
             await self._rest(scope, receive, send)
             return
+        if self._is_misled(scope):
+            problem = Problem(403, "this is another machine's name", "ask for localhost")
+            await _answer(send, ContentType.JSON, *refused(problem, scope["path"]))
+            return
         body = _Body(receive, scope.get("state", {}).get(PEER), self._held)
         try:
             if _is_delivery(scope):
@@ -98,12 +102,14 @@ class Deliveries:
         except Exception as error:  # noqa: BLE001 - as the application answers
             form = ContentType.JSON
             status, said = refused(error, PATH)
-        headers = [
-            (b"content-type", form.value.encode()),
-            (b"content-length", str(len(said)).encode()),
-        ]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": said})
+        await _answer(send, form, status, said)
+
+    def _is_misled(self, scope: Scope) -> bool:
+        """Return whether a site has its own name lead here, where nobody is asked who he is."""
+        is_plain = scope.get("state", {}).get(PEER, "") is None
+        host = next((value for name, value in scope["headers"] if name == b"host"), b"")
+        is_bounded = is_plain and not self._analyzer.config.insecure
+        return is_bounded and host != b"" and not is_ours(host.decode("latin-1"))
 
     async def _taken(self, body: "_Body") -> Accepted:
         received_ns = self._analyzer.clock()
@@ -115,6 +121,15 @@ class Deliveries:
         self._analyzer.may_send(body.caller, len(payload))
         summary = decode(payload, SummaryHead)
         return await take(self._analyzer, body.caller, summary, payload, received_ns)
+
+
+async def _answer(send: Send, form: ContentType, status: int, said: bytes) -> None:
+    headers = [
+        (b"content-type", form.value.encode()),
+        (b"content-length", str(len(said)).encode()),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": said})
 
 
 class _Body:

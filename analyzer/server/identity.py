@@ -9,7 +9,7 @@ from typing import Any
 from litestar import Request
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from analyzer.config import Config, Tls
+from analyzer.config import Config, Tls, is_loopback
 from analyzer.fleet import certificate_names
 from analyzer.server.problems import Problem
 from analyzer.server.sight import Sight, sight_of
@@ -25,6 +25,8 @@ PEER_SERIAL = "netagent_peer_serial"
 """Key of the serial number of its certificate."""
 CONNECTIONS = "netagent_connections"
 """Key of the number of connections by name, in everybody's state."""
+REFUSED = "netagent_refused"
+"""Key of the number of refusals by why, in everybody's state, where these are counted."""
 
 MAX_CONNECTIONS = 64
 """Most connections of one name. Chosen: an agent takes two, and some that died are not noticed for
@@ -55,11 +57,12 @@ class IdentifiedProtocol(HttpToolsProtocol):
         self.app_state = {**self.app_state, PEER: name, PEER_NAMES: names, PEER_SERIAL: serial}
         who = self.counted(name, transport)
         held[who] += 1
-        self._leave: Callable[[], None] = lambda: held.subtract([who])
+        self._leave: Callable[[], None] = lambda: _leave(held, who)
         self._taken = 0
         """Bytes since the message began, or the one before it ended."""
         self._is_head = True
         if who is not None and held[who] > MAX_CONNECTIONS:
+            self.app_state.get(REFUSED, Counter())["connection"] += 1
             transport.abort()  # to close it would wait for the peer
 
     def counted(self, name: str | None, _transport: asyncio.Transport) -> str | None:
@@ -88,6 +91,21 @@ class IdentifiedProtocol(HttpToolsProtocol):
         """Let the next message begin."""
         self._taken, self._is_head = 0, True
         super().on_message_complete()
+
+
+def _leave(held: Counter[str | None], who: str | None) -> None:
+    held[who] -= 1
+    if not held[who]:
+        del held[who]  # the page counts by address, of which there are more than memory has room
+
+
+def is_ours(host: str) -> bool:
+    """Return whether a Host that a client asks for is this machine by address, or `localhost`.
+
+    A browser gives the name of a site that is being looked at, wherever that name leads meanwhile.
+    """
+    bare = host if host.endswith("]") else host.rpartition(":")[0] or host
+    return is_loopback(bare.removeprefix("[").removesuffix("]"))
 
 
 def common_name(certificate: dict[str, Any]) -> str:

@@ -301,7 +301,7 @@ async def incidents(
         for each in told:
             each["feedback"] = feedback.said(analyzer, str(each["id"]))
     after = last.id if last else None
-    return as_json({"incidents": told, "next": after, "warnings": analyzer.warnings()})
+    return as_json({"incidents": told, "next": after, "warnings": _warnings(analyzer, sees)})
 
 
 @get("/v1/incidents/events", tags=["incidents"])
@@ -310,33 +310,37 @@ async def events(
 ) -> Response[bytes]:
     """Return what happened to incidents after number `after`, as soon as something did.
 
-    Without `after`, return at once the number to go on from.
+    Without `after`, return at once the number to go on from. Tenants learn by none of it that
+    something happened to others.
     """
     analyzer = analyzer_of(request)
     sees = sight(request, analyzer.config)
     journal = analyzer.journal
     if after is None:
-        warnings = analyzer.warnings()
-        return as_json({"next": journal.seq, "events": [], "warnings": warnings})
+        warnings = _warnings(analyzer, sees)
+        seq = journal.seq
+        if not sees.is_whole:
+            seen = (e.seq for e in journal.events(0) if _seen(sees, analyzer, e.incident))
+            seq = max(seen, default=0)
+        return as_json({"next": seq, "events": [], "warnings": warnings})
     deadline_s = asyncio.get_running_loop().time() + wait_s
     while True:
         ticket = analyzer.waiters.ticket(INCIDENTS)
         try:
-            found = journal.events(after)
+            shown = ((e, _seen(sees, analyzer, e.incident)) for e in journal.events(after))
+            found = [replace(e, incident=i) for e, i in shown if i is not None]
             if found or not await changed(analyzer, ticket, deadline_s):
                 seq = found[-1].seq if found else after
-                shown = ((e, _seen(sees, analyzer, e.incident)) for e in found)
                 told = [
                     views.event(
-                        replace(e, incident=i),
-                        stored=journal.is_stored(i.id),
-                        remarks=uniformity.remarks(analyzer, sees, i),
+                        each,
+                        stored=journal.is_stored(each.incident.id),
+                        remarks=uniformity.remarks(analyzer, sees, each.incident),
                         runbooks=analyzer.config.runbooks.pages,
                     )
-                    for e, i in shown
-                    if i is not None
+                    for each in found
                 ]
-                warnings = analyzer.warnings()
+                warnings = _warnings(analyzer, sees)
                 return as_json({"next": seq, "events": told, "warnings": warnings})
         finally:
             analyzer.waiters.discard(INCIDENTS, ticket)
@@ -532,6 +536,11 @@ def application(analyzer: Analyzer) -> Deliveries:
         logging_config=None,
     )
     return Deliveries(analyzer, cast("App", rest))
+
+
+def _warnings(analyzer: Analyzer, sees: Sight) -> list[str]:
+    """Return what is wrong with the analyzer; it names tasks and containers of anybody."""
+    return analyzer.warnings() if sees.is_whole else []
 
 
 def _seen(sees: Sight, analyzer: Analyzer, known: Incident) -> Incident | None:

@@ -91,13 +91,28 @@ def may_answer(one: Reached, other: Reached) -> bool:
     return is_alike and is_six(one.address) == is_six(other.address)
 
 
+MAX_TEXT = 255
+"""Most characters of a name. Chosen: those of tasks have 128, of interfaces 15, of files 255; the
+analyzer keeps thousands of each host."""
 RAILS = 1024
 """Rails that a host may have. Chosen: far more than any has."""
 
 
 def oddity(endpoint: Endpoint) -> str:
     """Return which part of an endpoint makes no sense, "" for none: others make addresses of it."""
-    return _odd_addresses(endpoint) or (_odd_rdma(endpoint.rdma) if endpoint.rdma else "")
+    return (
+        _odd_names(endpoint)
+        or _odd_addresses(endpoint)
+        or (_odd_rdma(endpoint.rdma) if endpoint.rdma else "")
+    )
+
+
+def _odd_names(endpoint: Endpoint) -> str:
+    texts = [endpoint.task, endpoint.rnic, endpoint.bridge, endpoint.port, endpoint.bond or ""]
+    if endpoint.rdma is not None:
+        texts += [endpoint.rdma.device, endpoint.rdma.gid]
+    longest = max(map(len, texts))
+    return f"a name of {longest} characters" if longest > MAX_TEXT else ""
 
 
 def _odd_addresses(endpoint: Endpoint) -> str:

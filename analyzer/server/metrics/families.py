@@ -25,6 +25,7 @@ from analyzer.history.figures import LE_S, MAX_GROUPS
 from analyzer.intake.totals import MAX_COUNTERS, REASONS
 from analyzer.questions import Why
 from analyzer.server.asker import KINDS
+from analyzer.server.page.sessions import REFUSALS
 from netagent.model.endpoint import EndpointState
 from netagent.model.finding import FindingKind
 from netagent.model.path import Layer
@@ -241,6 +242,12 @@ FAMILIES = (
     ),
     *_gauges(
         actions_breaker_open="1 while nothing is done by itself, until a person closes the breaker."
+    ),
+    # --- who looks
+    Family(
+        "netagent_page_refused_total", "counter", "What the page refused: no session, no such "
+        "link, another site, too many requests of one name, too many connections.", ("why",),
+        len(REFUSALS),
     ),
     # --- who is told
     *_events(

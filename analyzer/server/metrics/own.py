@@ -25,6 +25,8 @@ def own(analyzer: Analyzer) -> Iterator[Family]:
     yield "questions_total", [(labels, float(count)) for labels, count in asked]
     done = sorted(analyzer.acting.counts.items())
     yield "actions_total", [(labels, float(count)) for labels, count in done]
+    refusals = analyzer.sessions.refused.items()
+    yield "page_refused_total", [((why,), float(count)) for why, count in refusals]
     yield from _told(analyzer)
     yield from _intents(analyzer)
 

@@ -9,15 +9,16 @@ everything is decided as for a certificate of that name.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
 import structlog
 
-from analyzer.config import is_loopback
 from analyzer.server.analyzer import Analyzer
-from analyzer.server.identity import PEER
+from analyzer.server.identity import PEER, is_ours
 from analyzer.server.page.files import INDEX, File
 from analyzer.server.page.sessions import SESSION_NS
 from analyzer.server.problems import Problem, refused
@@ -33,6 +34,12 @@ Headers = list[tuple[bytes, bytes]]
 
 HOLDS = "netagent_holds"
 """Key of whether the caller may still look, in the connection's ASGI state."""
+KNOWN = "netagent_known"
+"""Key of what is called once it is known who asks, in the connection's ASGI state."""
+STREAM = "/v1/views/events"
+MAX_UNDER_WAY = 32
+"""Most requests of one name under way, streams besides. Chosen: six of a browser, some browsers.
+Who hangs up is worked for still, so connections bound none."""
 POSTS = re.compile(r"/v1/diagnose|/v1/tasks/[^/]+/inquiry")
 """Paths of all that may be posted here."""
 POLICY = (
@@ -60,6 +67,7 @@ class Guard:
         self._is_secure = analyzer.config.tls is not None
         # Browsers keep cookies by host, whatever the port: two analyzers may be on one.
         self._cookie = f"__Host-netagent-{port}"
+        self._under_way: Counter[str | None] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -70,7 +78,9 @@ class Guard:
             self._check(scope, path)
             if path.startswith("/v1/"):
                 self._identify(scope)
-                await self._rest(scope, receive, _told(send, [(b"cache-control", b"no-store")]))
+                told = _told(send, [(b"cache-control", b"no-store")])
+                with self._one_more(scope["state"].get(PEER), path):
+                    await self._rest(scope, receive, told)
                 return
             status, headers, body = self._static(scope, path)
         except Exception as error:  # noqa: BLE001 - as the application answers
@@ -81,6 +91,27 @@ class Guard:
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
+    @contextmanager
+    def _one_more(self, name: str | None, path: str) -> Iterator[None]:
+        """Count a request while it is under way. Raises Problem where there are too many."""
+        if path == STREAM:  # `Streams` counts them
+            yield
+            return
+        if self._under_way[name] >= MAX_UNDER_WAY:
+            raise self._refusal(
+                "requests", 429, f"{MAX_UNDER_WAY} requests of yours are under way",
+                "come again when some are answered",
+            )  # fmt: skip
+        self._under_way[name] += 1
+        try:
+            yield
+        finally:
+            self._under_way[name] -= 1
+
+    def _refusal(self, why: str, status: int, text: str, remedy: str) -> Problem:
+        self._analyzer.sessions.refused[why] += 1
+        return Problem(status, text, remedy)
+
     def _check(self, scope: Scope, path: str) -> None:
         """Raise Problem for what this listener never answers."""
         method = scope["method"]
@@ -88,20 +119,28 @@ class Guard:
             raise Problem(405, f"{method} is not served here", "the page only reads")
         host = _header(scope, b"host")
         # Without TLS, a name that leads here may be of a site that wants to read us.
-        if not self._is_secure and not self._analyzer.config.insecure and not _is_ours(host):
-            raise Problem(403, f"{host!r} is not this machine", "ask for it by its address")
-        if not path.startswith("/v1/"):
+        if not self._is_secure and not self._analyzer.config.insecure and not is_ours(host):
+            text = f"{host!r} is not this machine"
+            raise self._refusal("site", 403, text, "ask for it by its address")
+        if not path.startswith(("/v1/", "/session/")):
             return
+        # Also of links: who is led into a session of somebody else's sees less, and does not know.
         if _header(scope, b"sec-fetch-site") not in {"", "same-origin", "none"}:
-            raise Problem(403, "another site asks", "open the page itself")
+            remedy = "open the page itself; a link, by copying it into the address bar"
+            raise self._refusal("site", 403, "another site asks", remedy)
         if method == "POST":
             scheme = "https" if self._is_secure else "http"
             if _header(scope, b"origin") != f"{scheme}://{host}":
-                raise Problem(403, "no page of ours asks", "send the Origin of this page")
+                remedy = "send the Origin of this page"
+                raise self._refusal("site", 403, "no page of ours asks", remedy)
 
     def _identify(self, scope: Scope) -> None:
         """Let the caller have the name of its session, or else that of its certificate."""
         state = scope["state"]
+        self._name(scope, state)
+        state.get(KNOWN, lambda: None)()
+
+    def _name(self, scope: Scope, state: MutableMapping[str, Any]) -> None:
         token = self._token(scope)
         if token and self._name_of(token) is not None:
             state[PEER] = self._name_of(token)
@@ -109,7 +148,7 @@ class Guard:
             return
         state[HOLDS] = lambda: True
         if state.get(PEER) == "":  # a handshake without a certificate
-            raise Problem(401, NO_SESSION, ASK)
+            raise self._refusal("session", 401, NO_SESSION, ASK)
 
     def _name_of(self, token: str) -> "str | None":
         """Return as whom a session looks; None where there is none, or not any more."""
@@ -150,8 +189,8 @@ class Guard:
         analyzer = self._analyzer
         session = analyzer.sessions.enter(token, analyzer.monotonic())
         if session is None:
-            raise Problem(
-                403, "this link was opened before, or is too old",
+            raise self._refusal(
+                "link", 403, "this link was opened before, or is too old",
                 "ask for another one: netagent-analyzer open",
             )  # fmt: skip
         holder = analyzer.sessions.holder(session, analyzer.monotonic())
@@ -183,8 +222,3 @@ def _told(send: Send, more: Headers) -> Send:
 def _header(scope: Scope, wanted: bytes) -> str:
     found = [value for name, value in scope["headers"] if name == wanted]
     return found[0].decode("latin-1") if found else ""
-
-
-def _is_ours(host: str) -> bool:
-    bare = host if host.endswith("]") else host.rpartition(":")[0] or host
-    return is_loopback(bare.removeprefix("[").removesuffix("]"))

@@ -45,7 +45,7 @@ async def host(page: Page, sees: Sight, name: str) -> Plain:
         "id": name,
         "state": _state(analyzer, name),
         "silent_ms": _silent_ms(analyzer, name),
-        "version": analyzer.uniformity.version(name) or None,
+        "version": None,
         "health": None,
         "limits": None,
         "cost": None,
@@ -58,6 +58,7 @@ async def host(page: Page, sees: Sight, name: str) -> Plain:
         return told
     findings = [each for each in await page.findings() if _host_of(each) == name]
     return told | {
+        "version": analyzer.uniformity.version(name) or None,
         "health": to_builtins(report.health) if report else None,
         "limits": _limits(report) if report else None,
         "cost": _cost(analyzer, report) if report else None,

@@ -2,6 +2,7 @@
 """The page's listener: HTTP/1.1 by TLS, certificates optional, connections and bytes bounded."""
 
 import asyncio
+import ipaddress
 import socket
 from typing import Any, cast
 
@@ -10,9 +11,9 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from analyzer.server.analyzer import Analyzer
-from analyzer.server.identity import CONNECTIONS, IdentifiedProtocol
+from analyzer.server.identity import CONNECTIONS, PEER, REFUSED, IdentifiedProtocol
 from analyzer.server.page.files import files, runbooks
-from analyzer.server.page.guard import Guard
+from analyzer.server.page.guard import KNOWN, Guard
 from analyzer.server.page.routes import application
 from netagent.trust import Trust
 
@@ -20,42 +21,75 @@ log = structlog.get_logger()
 
 MAX_ALL = 512
 """Most connections. Chosen: fifty people with some tabs each; the API has descriptors left."""
-HANDSHAKE_S, HEAD_S = 5.0, 10.0
-"""Seconds that a handshake, and the head of a request, may take. Chosen: who holds either open
+HANDSHAKE_S, MESSAGE_S = 5.0, 10.0
+"""Seconds that a handshake, and a request with its body, may take. Chosen: who holds either open
 holds one of the connections there are."""
+STALLED_S = 30
+"""Seconds for which nothing of an answer is taken, until the connection ends. Chosen: a network
+that is gone for as long is noticed by the browser, too, which comes again."""
 KEEP_ALIVE_S = 75
 """Seconds that an idle connection is kept. Chosen: browsers close theirs after about as many."""
+STRANGERS = "netagent_strangers"
+"""Key of the connections of which nobody is known, the oldest first, in everybody's state."""
 
 
 class PageProtocol(IdentifiedProtocol):
     """HTTP/1.1 of browsers: who shows no certificate is counted by address."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
-        """Let it in, unless there are too many."""
-        self._until = self.loop.call_later(HEAD_S, transport.abort)
+        """Let it in, instead of the oldest one of nobody where there are too many."""
+        self._until: asyncio.TimerHandle | None = None
+        strangers: dict[PageProtocol, None] = self.app_state.setdefault(STRANGERS, {})
+        self._strangers = strangers
         super().connection_made(transport)
+        self._begin()
+        if not self.app_state[PEER]:
+            strangers[self] = None
+            self.app_state[KNOWN] = lambda: strangers.pop(self, None)
         if self.app_state[CONNECTIONS].total() > MAX_ALL:
-            transport.abort()
+            oldest = next(iter(strangers), self)
+            strangers.pop(oldest, None)
+            self.app_state[REFUSED]["connection"] += 1
+            oldest.transport.abort()
 
     def counted(self, name: str | None, transport: asyncio.Transport) -> str | None:
-        """Return by what a connection is counted."""
-        return name or str((transport.get_extra_info("peername") or ("",))[0])
+        """Return by what a connection is counted: of IPv6, what one site has of it."""
+        if name:
+            return name
+        address = str((transport.get_extra_info("peername") or ("",))[0]).partition("%")[0]
+        if ":" not in address:
+            return address
+        return str(ipaddress.ip_network((address, 64), strict=False))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let another one in."""
-        self._until.cancel()
+        self._end()
+        self._strangers.pop(self, None)
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        """Let what begins come to its end in time: a blank line begins something, too."""
+        self._begin()
+        super().data_received(data)
+
     def on_message_begin(self) -> None:
-        """Let its head come in time."""
-        self._until.cancel()
-        self._until = self.loop.call_later(HEAD_S, self.transport.abort)
+        """Let it come in time."""
+        self._begin()
         super().on_message_begin()
 
-    def on_headers_complete(self) -> None:
+    def on_message_complete(self) -> None:
         """Let it be answered, however long that takes."""
-        self._until.cancel()
-        super().on_headers_complete()
+        self._end()
+        super().on_message_complete()
+
+    def _begin(self) -> None:
+        if self._until is None:
+            self._until = self.loop.call_later(MESSAGE_S, self.transport.abort)
+
+    def _end(self) -> None:
+        if self._until is not None:
+            self._until.cancel()
+            self._until = None
 
 
 async def serve(
@@ -82,7 +116,9 @@ async def serve(
     )
     config.load()
     loop = asyncio.get_running_loop()
-    shared: dict[str, Any] = {}
+    shared: dict[str, Any] = {REFUSED: analyzer.sessions.refused}
+    # Accepted ones have it of this one. A reader that stands still holds a connection for ever.
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * STALLED_S)
 
     def protocol() -> PageProtocol:
         return PageProtocol(config=config, server_state=state, app_state=shared, _loop=loop)

@@ -35,6 +35,8 @@ MAX_BYTES = 1 << 16
 """Bytes of a body. Chosen: many times those of two ends."""
 MAX_NAME = 1024
 """Characters of a name in a query. Chosen: many times what names have."""
+MAX_DIGITS = 20
+"""Of an event's number. Python refuses to read one of thousands."""
 LISTED = 50
 """Names of an answer, unless more are asked for. Chosen: a list to choose from."""
 MAX_MINUTES = 24 * 60
@@ -115,7 +117,7 @@ async def events(request: Call) -> Stream:
     name = request.scope["state"].get(PEER)
     holds: Callable[[], bool] = request.scope["state"].get(HOLDS, lambda: True)
     last = request.headers.get("last-event-id", "")
-    after = int(last) if last.isdecimal() else None
+    after = int(last) if last.isdecimal() and len(last) <= MAX_DIGITS else None
     page.streams.check(name)
 
     async def told() -> AsyncIterator[bytes]:

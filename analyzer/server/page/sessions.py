@@ -7,6 +7,7 @@ session, which sees what its name may see. Only hashes are kept, in memory: a re
 
 import hashlib
 import secrets
+from collections import Counter
 from dataclasses import dataclass
 
 LINK_NS = 5 * 60 * 10**9
@@ -18,6 +19,9 @@ MAX_LINKS, MAX_SESSIONS = 8, 32
 certificate; names are those of the configuration, so that all together are bounded."""
 TOKEN_BYTES = 32
 """Random bytes of a link, and of a session: 256 bits."""
+REFUSALS = ("session", "link", "site", "requests", "connection")
+"""Why the page refuses: no session, no such link, another site asks, too many at once of one name,
+too many connections of one address or in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,8 @@ class Sessions:
     def __init__(self) -> None:
         self._links = _Held(LINK_NS, MAX_LINKS)
         self._sessions = _Held(SESSION_NS, MAX_SESSIONS)
+        self.refused = Counter(dict.fromkeys(REFUSALS, 0))
+        """What the page refused, by why."""
 
     def invite(self, holder: Holder, now_ns: int) -> str:
         """Return the token of a new link."""

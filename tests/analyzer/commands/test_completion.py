@@ -7,15 +7,27 @@ import httpx
 import pytest
 
 from analyzer.cli import VERBS, parser
-from analyzer.commands.completion import following
+from analyzer.commands.completion import BASH, following
 from tests.analyzer.commands.running import ENVIRON, analyzer_with, ran
 from tests.analyzer.server.test_routes import incident
+
+HOSTILE = [
+    "$(touch owned)",
+    "`touch owned`",
+    "a;touch owned",
+    "*",
+    "--url=http://x",
+    "a'b",
+    "~",
+    "",
+]
+"""Names of tasks that hosts and containers may choose, and no shell must be given."""
 
 
 def names(path, _):
     return {
         "/v1/incidents": ["i1", "i2"],
-        "/v1/tasks": ["train-a", "odd\x1b[2J"],
+        "/v1/tasks": ["train-a", "odd\x1b[2J", *HOSTILE],
         "/v1/endpoints": ["train-a-0/rail0", "train-b-0/rail0"],
     }[path]
 
@@ -73,6 +85,21 @@ def test_a_shell_completes_by_it(tmp_path):
         assert completed("show", "i") == ["i1", "i2"]
         assert completed("innocent", "") == ["train-a"]
         assert "--watch" in completed("tasks", "--")
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash: apt-get install bash")
+def test_a_shell_runs_nothing_that_it_is_offered(tmp_path):
+    """Whatever a program, or one that lies, prints: words stay words."""
+    script = (
+        "netagent-analyzer() { printf '%s\\n' 'a$(touch owned)' '`touch owned`' '*' plain; }\n"
+        f"{BASH}COMP_WORDS=(netagent-analyzer innocent ''); COMP_CWORD=2\n"
+        "_netagent_analyzer; printf '%s\\n' \"${COMPREPLY[@]}\""
+    )
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.split("\n")[:-1] == ["a$(touch owned)", "`touch owned`", "*", "plain"]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_an_analyzer_no_name_is_offered():

@@ -228,3 +228,12 @@ def test_whatever_comes_is_answered_or_not_and_never_fails(message):
         {"jsonrpc", "id", "result"},
         {"jsonrpc", "id", "error"},
     )
+
+
+@pytest.mark.parametrize("answer", [{}, [], "x", None, {"incidents": [1]}, {"incidents": None}])
+def test_what_is_no_analyzer_ends_no_conversation(answer):
+    assistant = Assistant(TOOLS, lambda *_, **__: answer)
+    call = {"method": "tools/call", "params": {"name": "incidents"}, "jsonrpc": "2.0", "id": 1}
+    told = assistant.answer(json.dumps(call).encode())["result"]
+    assert told["isError"]
+    assert told["content"][0]["text"].startswith("no answer of an analyzer")

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
+import dataclasses
 import json
 
 import pytest
 
 from analyzer import cli
+from analyzer.commands import replay
 from tests.analyzer.replay.test_player import recorded
 
 
@@ -60,3 +62,13 @@ def test_a_damaged_recording_names_the_place(file, capsys, at):
 def test_a_file_that_is_not_there_is_an_error(tmp_path, capsys):
     assert cli.main(["replay", str(tmp_path / "none")]) == 2
     assert "cannot be read" in capsys.readouterr().err
+
+
+def test_a_recording_commands_no_terminal(file, capsys, monkeypatch):
+    """It quotes hosts, and may come from anybody."""
+    played = dataclasses.replace(replay._played(str(file)), differences=["\x1b]0;owned\x07\u202e"])
+    monkeypatch.setattr(replay, "_played", lambda *_: played)
+    assert cli.main(["replay", str(file)]) == 1
+    said = capsys.readouterr().out
+    assert "?]0;owned??" in said
+    assert "\x1b" not in said

@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.intake.reports import FORGET_NS, STAMPS, Reports, report_of
+from analyzer.intake.reports import (
+    FORGET_NS,
+    MAX_COUNTERS,
+    MAX_STAMPS,
+    STAMPS,
+    Reports,
+    report_of,
+)
 from analyzer.intake.windows import AHEAD_NS
 from netagent.collect.windows import NOT_OURS
 from netagent.model.errors import RemoteProtocolError
@@ -89,3 +96,27 @@ def test_the_newest_report_of_a_host_is_kept_unless_its_clock_is_ahead():
     assert reports.of("h0").start_ns == now_ns - 5
     reports.forget(now_ns + FORGET_NS)
     assert reports.of("h0") is None
+
+
+def test_one_host_says_no_more_than_is_kept_of_one():
+    """A summary of 16 MiB has room for more than a million counters, 100 MB as a dictionary."""
+
+    def counted(count):
+        rows = {"device": range(count), "counter": range(count), "delta": [1] * count}
+        every = tuple(map(str, range(count)))
+        return report_of(
+            summary(counters=pack(CounterColumns, **rows, devices=every, counters=every))
+        )
+
+    assert len(counted(MAX_COUNTERS).counters) == MAX_COUNTERS
+    with pytest.raises(RemoteProtocolError, match="4097 counters"):
+        counted(MAX_COUNTERS + 1)
+    for name in ("devices", "counters"):
+        columns = CounterColumns(**{name: ("n" * 256,)})
+        with pytest.raises(RemoteProtocolError, match="255 characters"):
+            report_of(summary(counters=columns))
+    ends = tuple(EndpointId("a", n) for n in range(MAX_STAMPS + 1))
+    others = summary(endpoints=ends, stamps=bytes([NOT_OURS]) * len(ends))
+    assert report_of(others).stamps == {}
+    with pytest.raises(RemoteProtocolError, match="4097 endpoints"):
+        report_of(summary(endpoints=ends, stamps=bytes(len(ends))))

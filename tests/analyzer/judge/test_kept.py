@@ -68,7 +68,7 @@ class Cluster:
 
     async def live(self, analyzer, windows, us):
         transport = httpx.ASGITransport(application(analyzer))
-        async with httpx.AsyncClient(transport=transport, base_url="http://analyzer") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             for host, names in HOSTS.items():
                 ends = [endpoint(host, name) for name in names]
                 message = encode(registration(host, *ends))

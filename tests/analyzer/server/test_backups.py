@@ -44,7 +44,7 @@ async def running(folder, peer=None):
 
     transport = httpx.ASGITransport(identified)
     try:
-        async with httpx.AsyncClient(transport=transport, base_url="http://analyzer") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             yield analyzer, client
     finally:
         await analyzer.stop()

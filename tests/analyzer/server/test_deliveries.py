@@ -3,6 +3,7 @@
 
 import asyncio
 
+import httpx
 import pytest
 
 from analyzer.roster.admission import BURST
@@ -11,6 +12,7 @@ from analyzer.server.identity import PEER
 from netagent.wire.codec import MAX_BODY_BYTES, decode, deflated, encode
 from netagent.wire.messages import Accepted, Summary
 from tests.analyzer.cluster import SECOND, endpoint
+from tests.analyzer.server.process import Process
 from tests.analyzer.server.test_routes import MSGPACK, on, problem
 from tests.waiting import until
 
@@ -208,3 +210,20 @@ def test_a_body_for_another_route_counts_as_well(tmp_path, monkeypatch):
         assert "memory" in problem(answer, 503)
 
     on(tmp_path, work)
+
+
+def test_no_site_has_its_name_lead_here_where_nobody_is_asked_who_he_is(tmp_path):
+    """DNS rebinding: the browser takes us for that site, whose scripts may do what anybody may."""
+    with Process(tmp_path) as analyzer:
+        for host, status in (
+            ("evil.example:8420", 403), ("127.0.0.1.evil.example", 403), ("localhost.evil", 403),
+            ("localhost:8420", 200), ("127.0.0.1", 200), ("[::1]:8420", 200), ("", 200),
+        ):  # fmt: skip
+            for method, path in (("GET", "/v1/incidents"), ("POST", "/v1/sessions")):
+                answer = httpx.request(
+                    method, analyzer.url + path, headers={"host": host}, json={}, trust_env=False
+                )
+                expected = status if status == 403 or method == "GET" else 404  # no page is there
+                assert (host, answer.status_code) == (host, expected), answer.text
+        pushed = httpx.post(f"{analyzer.url}/v1/summaries", headers={"host": "evil"}, content=b"x")
+        assert pushed.status_code == 403

@@ -88,7 +88,7 @@ class Cluster:
         self.spools = {host: [] for host in HOSTS}
         self.refused = 0
         transport = httpx.ASGITransport(application(analyzer))
-        self.http = httpx.AsyncClient(transport=transport, base_url="http://analyzer")
+        self.http = httpx.AsyncClient(transport=transport, base_url="http://localhost")
         self.fleet = Fleet()
         analyzer.asker._agents = self.fleet
 

@@ -127,7 +127,7 @@ class Lab:
             await app(scope, receive, send)
 
         transport = httpx.ASGITransport(identified, raise_app_exceptions=False)
-        self.http = httpx.AsyncClient(transport=transport, base_url="http://analyzer")
+        self.http = httpx.AsyncClient(transport=transport, base_url="http://localhost")
 
     async def register(self, *args, **fields):
         message = registration(*args, **fields)

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analyzer.server.analyzer import Analyzer
 from analyzer.server.problems import Problem
 from analyzer.server.sight import ELSEWHERE, Sight, sight_of
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind, link
 from netagent.model.verdict import Incident, IncidentState, Pair, Suspect, Symptom, Verdict
+from tests.analyzer.server.page import looking
+from tests.waiting import until
 
 TASKS = ("a-1", "a-2", "b")
 
@@ -125,3 +130,33 @@ def test_nothing_of_a_walk_that_a_tenant_is_told_names_another_one_s(component, 
     assert [hop["component"] for hop in told["observations"]] == mine
     assert (told["layer"] is None) == (told["component"] is None)
     assert Sight().walk(walk) == walk
+
+
+def test_tenants_are_not_told_when_something_happens_to_others(tmp_path, monkeypatch):
+    """Neither by an answer, nor by when it comes, nor by the number to go on from."""
+    path = "/v1/incidents/events"
+
+    monkeypatch.setattr(Analyzer, "warnings", lambda _: ["Kubernetes' task t1 declares c2"])
+
+    async def work(looked):
+        mine, whole = (looked.browser(who, app="api") for who in (looking.TENANT, "reader"))
+        await looked.tell(looking.incident("i1", "t0"))
+        first = [(await each.get(path)).json() for each in (mine, whole)]
+        after = first[0]["next"]
+        poll = asyncio.create_task(mine.get(path, params={"after": after, "wait_s": 50}))
+        await until(lambda: len(looked.analyzer.waiters))
+        await looked.tell(looking.incident("i2", "t1"))
+        told = (await whole.get(path, params={"after": after})).json()
+        assert [each["incident"]["id"] for each in told["events"]] == ["i2"]
+        assert (await mine.get(path, params={"after": after})).json()["next"] == after
+        assert (
+            (await mine.get(path)).json()["next"] == after < (await whole.get(path)).json()["next"]
+        )
+        assert not poll.done()
+        await looked.tell(looking.incident("i3", "t0"))
+        assert [each["incident"]["id"] for each in (await poll).json()["events"]] == ["i3"]
+        for where in (path, "/v1/incidents"):
+            assert (await mine.get(where)).json()["warnings"] == []
+            assert (await whole.get(where)).json()["warnings"] != []
+
+    looking.on(tmp_path, work)

@@ -56,6 +56,9 @@ def test_an_rdma_address_is_held_against_what_hardware_has(change, said):
     ({"mac": "zz"}, "no MAC address"), ({"mac": "02:00:00:00:00:0g"}, "no MAC address"),
     ({"underlay": "leaf-evil"}, "no address of a tunnel's end"),
     ({"id": EndpointId("a", 1024)}, "no rail 1024"), ({"id": EndpointId("a", -1)}, "no rail -1"),
+    *(({name: "n" * 256}, "256 characters") for name in ("task", "rnic", "bridge", "port", "bond")),
+    ({"rdma": replace(RDMA, device="n" * 256)}, "256 characters"),
+    ({"rdma": replace(RDMA, gid="n" * 256)}, "256 characters"),
     ({"mtu": 1 << 16}, "MTU of 65536"), ({"mtu": -1}, "MTU of -1"),
 ])  # fmt: skip
 def test_other_addresses_that_are_none_are_odd(change, told):

@@ -90,8 +90,8 @@ class Looking:
         self.analyzer, self.judge = analyzer, judge
         views = application(analyzer)
         self.page: PageState = views.state["page"]
-        guard = Guard(analyzer, views, FILES, port=PORT)  # type: ignore[arg-type]
-        self._apps: dict[str, Any] = {"page": guard, "api": api(analyzer)}
+        self.guard = Guard(analyzer, views, FILES, port=PORT)  # type: ignore[arg-type]
+        self._apps: dict[str, Any] = {"page": self.guard, "api": api(analyzer)}
 
     def browser(self, peer: str | None = "", *, app: str = "page") -> httpx.AsyncClient:
         """Return a client; `peer` is the name in its certificate, "" without one."""

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
+import asyncio
 import time
 from types import SimpleNamespace
 
 import pytest
 import structlog
 
-from analyzer.server.page.guard import POLICY
+from analyzer.server.page.guard import MAX_UNDER_WAY, POLICY
 from analyzer.server.page.sessions import LINK_NS, SESSION_NS
+from netagent.model.errors import CapabilityMissing
 from tests.analyzer.server.page.looking import OTHER, PORT, TENANT, on
+from tests.waiting import until
 
 NOW = "/v1/views/now"
 ORIGIN = f"http://127.0.0.1:{PORT}"
@@ -253,5 +256,65 @@ def test_a_cookie_that_makes_no_sense_is_none(tmp_path):
     async def work(looked):
         answer = await looked.browser().get(NOW, headers={"cookie": "a=b; \x01=\x02; []=1"})
         refused(answer, 401)
+
+    on(tmp_path, work)
+
+
+CROSS = ("cross-site", "same-site")
+
+
+@pytest.mark.parametrize("site", CROSS)
+def test_no_site_leads_anybody_into_a_session_of_somebody_else(tmp_path, site):
+    """An operator who sees as a tenant does, and does not know it, sees that all is well."""
+
+    async def work(looked):
+        url, admin = await looked.link(TENANT), looked.browser("admin")
+        answer = await admin.get(url, headers={"sec-fetch-site": site})
+        assert "another site" in refused(answer, 403)
+        assert "set-cookie" not in answer.headers
+        assert (await admin.get(NOW)).json()["counts"]["tasks"] == 3
+        assert (await admin.get(url, headers={"sec-fetch-site": "none"})).status_code == 303
+
+    on(tmp_path, work)
+
+
+def test_who_hangs_up_is_counted_until_the_work_is_done(tmp_path):
+    """Connections bound nothing: a request goes on after its connection has ended."""
+
+    async def work(looked):
+        release = asyncio.Event()
+        looked.page.looks.at = _held(release)
+        first = looked.browser(TENANT)
+        asked = [asyncio.create_task(first.get(NOW)) for _ in range(MAX_UNDER_WAY)]
+        await until(lambda: looked.guard._under_way[TENANT] == MAX_UNDER_WAY)
+        refused(await first.get(NOW), 429)
+        refused(await (await looked.session(TENANT)).get("/v1/views/tasks"), 429)
+        assert (await looked.browser("reader").get("/v1/views/tasks")).status_code == 200
+        release.set()
+        assert {each.status_code for each in await asyncio.gather(*asked)} == {200}
+        assert (await first.get("/v1/views/tasks")).status_code == 200
+        assert looked.analyzer.sessions.refused["requests"] == 2
+
+    on(tmp_path, work)
+
+
+def _held(release):
+    async def at(_):
+        await release.wait()
+        raise CapabilityMissing("the judge", "wait")
+
+    return at
+
+
+def test_refusals_are_counted_by_why(tmp_path):
+    async def work(looked):
+        stranger = looked.browser()
+        await stranger.get(NOW)
+        await stranger.get("/session/guessed")
+        await stranger.get(NOW, headers={"sec-fetch-site": "cross-site"})
+        await looked.browser("admin").post("/v1/diagnose", headers={"origin": "null"}, json={})
+        assert looked.analyzer.sessions.refused == {
+            "session": 1, "link": 1, "site": 2, "requests": 0, "connection": 0,
+        }  # fmt: skip
 
     on(tmp_path, work)

@@ -50,6 +50,8 @@ def test_of_what_a_host_says_of_itself_tenants_are_told_nothing(tmp_path):
     async def work(looked):
         now_ns = looked.analyzer.clock()
         looked.analyzer.reports.take("h0", Report(now_ns, SAID, {"d": {"c": 1}}, 0, {}), now_ns)
+        looked.analyzer.uniformity.version = lambda _: "1.2"
+        assert (await host(Page(looked.analyzer), Sight(), "h0"))["version"] == "1.2"
         told = await host(Page(looked.analyzer), Sight(("t0",)), "h0")
         assert [told[n] for n in ("health", "limits", "cost", "version")] == [None] * 4
         assert told["rnics"] == told["findings"] == []

@@ -4,13 +4,18 @@
 import contextlib
 import socket
 import ssl
-import time
+from collections import Counter
+from unittest.mock import Mock
 
 import httpx
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
 from analyzer import cli
-from analyzer.server.identity import MAX_CONNECTIONS
+from analyzer.server.identity import CONNECTIONS, MAX_CONNECTIONS, REFUSED
+from analyzer.server.page.guard import KNOWN
+from analyzer.server.page.listener import MAX_ALL, STRANGERS, PageProtocol
 from tests.analyzer.certificates import Authority
 from tests.analyzer.server.process import Process
 from tests.waiting import wait_until
@@ -112,16 +117,83 @@ def test_of_one_address_so_many_connections_are_held_and_others_come_in_afterwar
         wait_until(lambda: answers(context, port))
 
 
-def test_who_never_ends_a_head_is_hung_up_on(authority, tmp_path):
+BEGUN = {
+    "head": (b"GET / HTTP/1.1\r\nhost: x\r\n", b"a: b\r\n"),
+    "body": (b"GET / HTTP/1.1\r\nhost: x\r\ncontent-length: 60000\r\n\r\n", b"x"),
+    "refused": (b"POST /v1/diagnose HTTP/1.1\r\nhost: x\r\ncontent-length: 60000\r\n\r\n", b"x"),
+    "nothing": (b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", b"\r\n"),
+}
+"""What -> what is sent at first, and again and again: heads and bodies that never end, and lines
+before a request that never comes."""
+
+
+def test_who_sends_a_little_now_and_then_is_hung_up_on(authority, tmp_path):
     port = free_port()
-    with serving(tmp_path, authority, port):
-        plain = socket.create_connection(("127.0.0.1", port), timeout=40)
-        with authority.client().wrap_socket(plain, server_hostname="127.0.0.1") as slow:
-            slow.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n")
-            began_s = time.monotonic()
-            with contextlib.suppress(ConnectionError, ssl.SSLError):
-                assert slow.recv(100) == b""
-            assert time.monotonic() - began_s < 39
+    with serving(tmp_path, authority, port), contextlib.ExitStack() as stack:
+        held = {}
+        for what, (first, _) in BEGUN.items():
+            plain = socket.create_connection(("127.0.0.1", port), timeout=10)
+            held[what] = stack.enter_context(
+                authority.client().wrap_socket(plain, server_hostname="127.0.0.1")
+            )
+            held[what].sendall(first)
+
+        def left():
+            for what, each in list(held.items()):
+                try:
+                    each.sendall(BEGUN[what][1])
+                except (ConnectionError, ssl.SSLError):
+                    del held[what]
+            return held
+
+        wait_until(lambda: not left(), "all are hung up on", 40)
+
+
+def test_who_takes_no_answer_holds_no_connection(authority, tmp_path):
+    """Of one address as many as may be held ask for more than buffers have, and never read."""
+    port, context = free_port(), authority.client()
+    asked = b"GET /static/page.css HTTP/1.1\r\nhost: x\r\n\r\n" * 500
+    with serving(tmp_path, authority, port), contextlib.ExitStack() as stack:
+        for _ in range(MAX_CONNECTIONS):
+            plain = stack.enter_context(socket.socket())
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            plain.settimeout(10)
+            plain.connect(("127.0.0.1", port))
+            wrapped = context.wrap_socket(plain, server_hostname="127.0.0.1")
+            stack.enter_context(wrapped).sendall(asked)
+        assert not answers(context, port)
+        wait_until(lambda: answers(context, port), "one of these is let in", 90)
+
+
+def connected(shared, *peername):
+    """Return the protocol of a connection without a certificate; `shared` is all protocols'."""
+    config = uvicorn.Config("none:none", http=PageProtocol, interface="asgi3")
+    config.loaded, config.loaded_app, config.ws_protocol_class = True, Mock(), None
+    known = {"peername": peername, "ssl_object": Mock(getpeercert=dict)}
+    made = PageProtocol(config=config, server_state=ServerState(), app_state=shared, _loop=Mock())
+    transport = Mock()
+    transport.get_extra_info.side_effect = known.get
+    made.connection_made(transport)
+    return made
+
+
+def test_where_too_many_connect_the_oldest_of_nobody_gives_way():
+    shared = {REFUSED: Counter()}
+    made = [connected(shared, f"10.0.{n // 250}.{n % 250}", 1) for n in range(MAX_ALL)]
+    made[0].app_state[KNOWN]()  # it has a session
+    made.append(connected(shared, "10.9.9.9", 1))
+    assert [n for n, each in enumerate(made) if each.transport.abort.called] == [1]
+    assert shared[REFUSED] == {"connection": 1}
+    for each in made:
+        each.connection_lost(None)
+    assert (shared[CONNECTIONS], shared[STRANGERS]) == ({}, {})
+
+
+def test_of_ipv6_a_site_counts_as_one():
+    shared = {REFUSED: Counter()}
+    made = [connected(shared, f"2001:db8::{n:x}", 1, 0, 0) for n in range(MAX_CONNECTIONS + 1)]
+    assert shared[CONNECTIONS] == {"2001:db8::/64": MAX_CONNECTIONS + 1}
+    assert [n for n, each in enumerate(made) if each.transport.abort.called] == [MAX_CONNECTIONS]
 
 
 def test_an_address_in_use_is_an_error_of_the_configuration(authority, tmp_path, capsys):

@@ -165,3 +165,19 @@ def test_of_a_name_there_are_so_many_streams(tmp_path):
         assert (refused.status_code, "remedy" in refused.json()) == (503, True)
 
     on(tmp_path, work)
+
+
+@pytest.mark.parametrize("last", ["9" * 5000, "-1", "\u0665", "nan"])
+def test_a_number_that_is_none_of_ours_begins_a_stream_from_now_on(tmp_path, last):
+    """Each would be an exception in the log, which others pay for."""
+
+    async def work(looked):
+        await told(looked)
+        looked.analyzer.waiters.stop()  # so that the stream ends
+        browser = await looked.session(TENANT)
+        answer = await browser.get(
+            "/v1/views/events", headers={b"last-event-id": last.encode("utf-8")}
+        )
+        assert (answer.status_code, answer.text) == (200, "retry: 2000\n\n")
+
+    on(tmp_path, work)
