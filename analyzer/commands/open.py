@@ -16,8 +16,9 @@ examples:
 
 The link is good for one use, within five minutes; who opens it sees for twelve
 hours what your certificate may see, or --for a tenant of the configuration.
-exit status: 0, 1 where no browser could be started (the link is printed), 1
-also where the analyzer has no page
+exit status: 0; 1 where no browser could be started (the link is printed), or
+the analyzer has no page; 2 usage, or you may not; 3 the analyzer cannot be
+reached
 """
 
 
