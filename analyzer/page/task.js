@@ -46,14 +46,16 @@ function declared(data) {
 function innocence(data, id) {
   const asked = data.inquiry;
   const open = data.incidents.filter((each) => !each.recovered_ns);
-  const more = h("p", {}, h("a", { href: to.diagnose({ task: id }) }, "Walk the pairs that it uses now"));
+  const more = h("p", {}, h("a", { href: to.diagnose({ task: id }) }, "Walk the pairs that it uses, or that fail, now"));
   if (!asked) {
     const text = open.length ? plural(open.length, "incident is open", "incidents are open") : "No incident is open; whether the network was well has not been asked lately";
     return h("section", { class: "verdict", "aria-labelledby": "verdict" }, h("h2", { id: "verdict" }, "Is it the network?"), h("p", { class: "lead" }, badge(open.length ? "confirmed" : "unknown", text)),
       open.length ? null : h("p", { class: "quiet" }, "No incident is not the same as innocent: ", h("code", {}, `netagent-analyzer innocent ${id}`), " looks at all that was measured."), more);
   }
+  const since = open.filter((each) => each.detected_ns > asked.at_ns).length;
   const [kind, text] = VERDICTS[asked.verdict] ?? ["unknown", asked.verdict];
   return h("section", { class: "verdict", "aria-labelledby": "verdict" }, h("h2", { id: "verdict" }, "Is it the network?"), h("p", { class: "lead" }, badge(kind, text), " asked at ", time(asked.at_ns)),
+    since ? h("p", {}, badge("confirmed", `${plural(since, "incident")} since then`), " that answer does not know of") : null,
     list("Looked at", asked.looked_at), list("Against it", asked.against), list("Not looked at", asked.not_looked_at), more);
 }
 
