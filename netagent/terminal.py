@@ -34,6 +34,15 @@ class Parser(argparse.ArgumentParser):
 
     as_json = False
 
+    def parse_known_args(  # type: ignore[override] # argparse's has overloads
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """Refuse what is left over here, where the verb's own usage is known."""
+        known, rest = super().parse_known_args(args, namespace)
+        if rest and self._subparsers is None:
+            self.error(f"unrecognized arguments: {' '.join(rest)}")
+        return known, rest
+
     def error(self, message: str) -> NoReturn:
         """Say what is wrong, and end with USAGE."""
         if self.as_json:

@@ -2,17 +2,22 @@
 """Print the rules of alerts for Prometheus."""
 
 import argparse
-import sys
 
 from analyzer.alerts.rules import ALERTS, RUNBOOKS, render, unknown
+from netagent.model.errors import ConfigError
 
 EPILOG = """\
 examples:
   netagent-analyzer alerts > /etc/prometheus/netagent.rules.yml
   netagent-analyzer alerts --without NetagentPathsUnknown
   netagent-analyzer alerts --runbooks https://wiki.example/netagent
+  netagent-analyzer alerts \\
+      --runbooks https://analyzer.example:8443/static/runbooks
   netagent-analyzer alerts --list
 
+Alerts link to --runbooks; without it they name files of this project, which
+no browser finds. The analyzer's page serves them to anybody, as in the last
+example of it.
 docs/metrics.md explains each; `promtool check rules` checks what you change.
 exit status: 0; 2 where no alert has that name
 """
@@ -27,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--runbooks",
         default=RUNBOOKS,
         metavar="URL",
-        help="folder of your runbooks (default: %(default)s)",
+        help="where runbooks are, for links (default: %(default)s)",
     )
     parser.add_argument("--list", action="store_true", help="print names and severities only")
 
@@ -35,8 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the file."""
     if missing := unknown(args.without):
-        print(f"netagent-analyzer: no alert {', '.join(missing)}; see --list", file=sys.stderr)
-        return 2
+        raise ConfigError("--without", f"no alert {', '.join(missing)}; --list has their names")
     if args.list:
         for alert in ALERTS:
             if alert.name not in args.without:

@@ -24,6 +24,10 @@ TIMEOUT_S = 10.0
 """Seconds that the analyzer may take to answer, beside the wait of a long poll. Chosen: a busy
 analyzer needs a few."""
 
+NO_ROUTE = "Not Found"
+"""What an analyzer says of a route that it has not; of what it does not know, it names that."""
+ELSEWHERE = "is this the address of its page, which has one of its own, or an older analyzer?"
+
 _URL = re.compile(r"^https?://[^/\s]")
 _UNNAMED = "the default URL; --url or NETAGENT_ANALYZER_URL names another analyzer"
 
@@ -167,10 +171,13 @@ def _object(response: httpx.Response) -> dict[str, Any]:
 
 def _refused(response: httpx.Response, path: str) -> Refused:
     known = readable(_object(response))
+    error = str(known.get("error", f"{path}: HTTP {response.status_code}"))
+    if response.status_code == 404 and error == NO_ROUTE:
+        refused = Refused(404, f"{response.request.url}: there is nothing", ELSEWHERE)
+        refused.exit_status = UNAVAILABLE  # it is no answer, and so no negative one
+        return refused
     return Refused(
-        response.status_code,
-        str(known.get("error", f"{path}: HTTP {response.status_code}")),
-        str(known.get("remedy", "is this an analyzer's URL?")),
+        response.status_code, error, str(known.get("remedy", "is this an analyzer's URL?"))
     )
 
 
@@ -186,7 +193,8 @@ def _context(args: argparse.Namespace) -> ssl.SSLContext | bool:
         context = ssl.create_default_context(cafile=args.ca)
         context.load_cert_chain(args.cert, args.key)
     except OSError as error:  # ssl.SSLError is one
-        names = ", ".join(file for _, file in files)
+        odd = [file for _, file in files if not os.access(file, os.R_OK)]
+        names = ", ".join(odd or [file for _, file in files])
         raise ConfigError(names, f"cannot be used: {error.strerror or error}") from error
     return context
 

@@ -36,8 +36,9 @@ target stands behind a load balancer. By ICMP it is an echo.
 --layers also has both hosts hold their datapath and the filters of their RNIC
 against their flow tables. It dumps what forwards traffic, and takes seconds.
 
-Without ends, --task looks at the pairs that the task uses, 256 of them at
-most, one batch after the other: agents have other work.
+Without ends, --task looks at the pairs that its open incidents say fail, and
+at those that the task uses, 256 of them at most, one batch after the other:
+agents have other work.
 
 exit status: 0 if all walks deliver, 1 if one ends elsewhere or cannot tell
 """

@@ -219,6 +219,8 @@ def report(told: Told) -> Iterator[str]:
         yield ""
         yield _spark("lost ", [each.share for each in told.times.values()], "{:.3%}")
         yield _spark("mean ", [each.mean_us for each in told.times.values()], "{:.1f} us")
+        if not told.pairs:
+            yield "(what was lost elsewhere on the same ways counts, too; `incidents` says where)"
     yield from _worst(told)
     if told.damaged:
         yield f"{told.damaged} files are damaged and were left out; the log names them"

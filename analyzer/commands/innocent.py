@@ -87,7 +87,7 @@ def report(found: dict[str, Any]) -> Iterator[str]:
     yield ""
     probed, unprobed = len(found["pairs"]), len(found["unprobed"])
     yield f"  pairs    {probed} of {probed + unprobed} probed"
-    few = f"below {100 * found['lost_at_most']:.4f} % with 95 %" if found["sent"] else "unknown"
+    few = f"below {100 * found['lost_at_most']:.4f} %, 95 % sure" if found["sent"] else "unknown"
     yield f"  probes   {found['lost']:,} of {found['sent']:,} lost: {few}"
     if rtt := found["rtt_us"]:
         yield (

@@ -17,7 +17,8 @@ examples:
 The link is good for one use, within five minutes; who opens it sees for twelve
 hours what your certificate may see, or --for a tenant of the configuration.
 exit status: 0; 1 where no browser could be started (the link is printed), or
-where the analyzer has no page; 3 if the analyzer cannot be reached
+the analyzer has no page; 2 usage, or you may not; 3 the analyzer cannot be
+reached
 """
 
 

@@ -130,6 +130,7 @@ def _links(worst: list[dict[str, Any]] | None) -> Iterator[str]:
     else:
         rows = ((e["lost"], e["sent"], f"{e['share']:.4%}", e["component"]) for e in worst)
         yield from table(("LOST", "OF PROBES", "SHARE", "LINK"), rows)
+        yield "(each lost probe counts on all links that it crossed, also on good ones)"
 
 
 def _unwatched(told: dict[str, Any]) -> Iterator[str]:

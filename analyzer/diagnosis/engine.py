@@ -581,6 +581,7 @@ class Diagnosis:
                 now_ns=self._stepped_ns,  # the answers took their time
                 task_of=self._task_of,
                 host_of=self._host_of,
+                tasks_at=self._tasks_at,
                 unseen=lambda subjects: (
                     self._is_unread(subjects) or unobserved(subjects, seen.flows, seen.endpoints)
                 ),
@@ -697,6 +698,14 @@ class Diagnosis:
     def _task_of(self, pair: OrderedPair) -> str | None:
         record = self._roster.endpoint(pair[0])
         return record.endpoint.task if record is not None else None
+
+    def _tasks_at(self, component: Component) -> set[str]:
+        """Return whose a container is, or an endpoint; other parts are many tasks'."""
+        if component.kind not in {Kind.CONTAINER, Kind.ENDPOINT}:
+            return set()
+        container = component.name.partition("/")[0]
+        known = self._roster.endpoints(vanished=True)
+        return {r.endpoint.task for r in known if r.endpoint.id.container == container} - {""}
 
     def _host_of(self, endpoint: EndpointId) -> str | None:
         record = self._roster.endpoint(endpoint)

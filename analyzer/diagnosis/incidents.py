@@ -59,6 +59,8 @@ ORPHANED = "the analyzer restarted and has not seen it since"
 
 HostOf = Callable[[EndpointId], str | None]
 """Function that returns the host of an endpoint; None of one that is not known."""
+TasksAt = Callable[[Component], Collection[str]]
+"""Function that returns whose tasks a component is; none of one that many share."""
 Unseen = Callable[[Collection[Subject]], bool]
 """Function that returns whether nothing was measured of subjects that still exist."""
 Over = Callable[[Symptom, Collection[Subject]], bool]
@@ -122,6 +124,7 @@ class IncidentBook:
         now_ns: int,
         task_of: Callable[[OrderedPair], str | None],
         host_of: HostOf = lambda _: None,
+        tasks_at: TasksAt = lambda _: (),
         unseen: Unseen = lambda _: False,
     ) -> list[Incident]:
         """Take the verdicts of a closed window; return the incidents that changed."""
@@ -129,7 +132,9 @@ class IncidentBook:
         undecided = [v for v in verdicts if v.component is None]
         named = {v.component for v in verdicts}
         told = [*decided, *self._lasting(undecided)[:1]]
-        changed = [self._take(verdict, named, now_ns, task_of, host_of) for verdict in told]
+        changed = [
+            self._take(verdict, named, now_ns, task_of, host_of, tasks_at) for verdict in told
+        ]
         changed += [
             self._recover(key, now_ns)
             for key in list(self._open)
@@ -210,6 +215,7 @@ class IncidentBook:
         now_ns: int,
         task_of: Callable[[OrderedPair], str | None],
         host_of: HostOf,
+        tasks_at: TasksAt,
     ) -> Incident:
         subjects = subjects_of(verdict)
         known = self._open.get(verdict.component) or self._revised(
@@ -226,6 +232,9 @@ class IncidentBook:
         pairs = [each for each in subjects if isinstance(each, tuple)]
         tasks = {task for pair in pairs if (task := task_of(pair)) is not None}
         tasks |= _tasks_in(verdict)
+        if not tasks and not known.incident.tasks and verdict.component is not None:
+            # What ended at once was taken off all lists before a probe of it was lost.
+            tasks = set(tasks_at(verdict.component))
         merged = tuple(sorted({*known.incident.tasks, *tasks}))
         known.incident = replace(known.incident, tasks=merged)
         return known.incident

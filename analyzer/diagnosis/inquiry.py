@@ -213,12 +213,13 @@ def answer(looked: Looked) -> tuple[Answer, list[str], list[str]]:
     """Return what is to be said of it: the answer, what speaks against, what was not looked at."""
     against = [
         f"incident {i.id}: {i.verdict.component or 'insufficient evidence'}, {i.verdict.symptom}"
+        + (", over by now" if i.recovered_ns else "")
         for i in looked.incidents
     ]
     against += [
         f"{_said(each.pair)} lost {each.lost} of {each.sent} probes" for each in lossy(looked.pairs)
     ]
-    against += [f.text for f in looked.findings if f.kind not in REMARKS]
+    against += [f"{f.component}: {f.text}" for f in looked.findings if f.kind not in REMARKS]
     against += [
         f"{count} walks through the flow tables end as {how!r}{_BY.get(how, '')}"
         for how, count in sorted(looked.walks.items())

@@ -40,7 +40,7 @@ export function view(_, { query, go, say, signal }) {
     h("form", { class: "fields", onsubmit: pair, "aria-label": "Two ends" },
       labelled(source, "From (container/rail)", signal), labelled(target, "To (container/rail)", signal), h("button", { class: "main" }, "Diagnose")),
     h("form", { class: "fields", onsubmit: whole, "aria-label": "A task" },
-      h("div", {}, h("label", { for: "task" }, "Or the pairs that a task uses"), task), h("button", {}, "Diagnose the task")),
+      h("div", {}, h("label", { for: "task" }, "Or the pairs that a task uses, or that fail"), task), h("button", {}, "Diagnose the task")),
     answer,
   ];
 }
@@ -149,9 +149,10 @@ async function many(answer, task, say, signal) {
 
 function progress(state, results) {
   const bad = results.filter((each) => !GOOD.has(each.outcome));
+  const became = bad.length ? `${count(bad.length)} not delivered` : results.length ? "all delivered" : "";
   return section("Answer", "outcome",
     h("p", { class: "lead" }, state.phase === "failed" ? [icon("bad"), " ", name(state.error)] :
-      `${count(state.done)} of ${plural(state.all, "pair")} walked${state.phase === "running" ? " …" : ""}; ${bad.length ? `${count(bad.length)} not delivered` : "all delivered"}.`),
+      `${count(state.done)} of ${plural(state.all, "pair")} walked${state.phase === "running" ? " …" : ""}${became && `; ${became}`}.`),
     state.left_out ? h("p", { class: "note-line" }, `${plural(state.left_out, "pair is", "pairs are")} left out.`) : null,
     rows(results));
 }
@@ -159,7 +160,7 @@ function progress(state, results) {
 function rows(results) {
   if (!results.length) return none("The first answers take some seconds.");
   const sorted = [...results].sort((a, b) => GOOD.has(a.outcome) - GOOD.has(b.outcome));
-  return table("Pairs that the task uses, those that do not get through first", [
+  return table("Pairs that the task uses or that fail, those that do not get through first", [
     ["From", (each) => h("a", { href: to.diagnose({ source: each.source, target: each.target }) }, name(each.source))],
     ["To", (each) => name(each.target)],
     ["Outcome", (each) => outcome(each.outcome)],

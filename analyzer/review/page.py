@@ -74,7 +74,12 @@ def _worst(rows: Sequence[Plain] | None) -> Iterator[str]:
         yield f"<tr><td>{_cell(row['component'])}<td class=n>{_cell(row['sent'])}"
         yield f"<td class=n>{_cell(row['lost'])}<td class=n>{row['share']:.4%}"
         yield f"<td><b class=bar style='width:{width}px'></b></tr>"
-    yield "</table>" if rows else "</table><p class=q>none</p>"
+    said = (
+        "Each lost probe counts on all links that it crossed, also on good ones."
+        if rows
+        else "none"
+    )
+    yield f"</table><p class=q>{said}</p>"
 
 
 def _unwatched(told: Plain) -> Iterator[str]:

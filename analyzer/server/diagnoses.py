@@ -2,7 +2,7 @@
 """The routes of a diagnosis: of one pair now, or of many pairs in a while."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 from litestar import Response, get, post
@@ -33,6 +33,9 @@ from netagent.model.ids import EndpointId
 from netagent.wire.codec import ContentType
 from netagent.wire.messages import Service
 
+MAX_FAILING = MAX_PAIRS // 2
+"""Most pairs of open incidents that are walked for a task. Chosen: what it uses has room, too."""
+
 Named = Name | End
 """An end: ``CONTAINER/railN``, or in other words."""
 
@@ -46,7 +49,7 @@ class PairBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DiagnoseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One pair (`source` and `target`), many `pairs`, or all that a `task` uses.
+    """One pair (`source` and `target`), many `pairs`, or all that a `task` uses, and that fail.
 
     An end is written CONTAINER/railN, or as an object with one of endpoint, pod
     (NAMESPACE/NAME), port (the controller's name of it) and address, and with task and rail where
@@ -153,14 +156,19 @@ async def diagnose(request: Call) -> Response[bytes]:
         raise RemoteProtocolError(f"{what} of one pair only")
     if not 0 < body.budget_s <= MAX_BUDGET_S:
         raise RemoteProtocolError(f"budget_s is above 0, and {MAX_BUDGET_S:g} at most")
-    found = _used(analyzer, body.task) if body.task else await _given(analyzer, body.pairs)
-    pairs = spread(found, MAX_PAIRS)
+    failing = _failing(analyzer, body.task) if body.task else []
+    given = (
+        _used(analyzer, body.task, set(failing))
+        if body.task
+        else await _given(analyzer, body.pairs)
+    )
+    pairs = [*failing, *spread(given, MAX_PAIRS - len(failing))]
     begun = analyzer.diagnoses.begin(
         request.scope["state"].get(PEER),
         pairs,
         [_tasks(analyzer, pair) for pair in pairs],
         services=[each.service for each in body.pairs],
-        left_out=len(found) - len(pairs),
+        left_out=len(failing) + len(given) - len(pairs),
         budget_s=body.budget_s,
     )
     answer = as_json(_told(begun, Sight(), 0))
@@ -243,8 +251,23 @@ def _told(known: Diagnosis, sees: Sight, after: int) -> Plain:
     }
 
 
-def _used(analyzer: Analyzer, task: str) -> list[Pair]:
-    """Return the pairs that a task uses, or else that are probed; each once."""
+def _failing(analyzer: Analyzer, task: str) -> list[Pair]:
+    """Return the pairs of a task that its open incidents say fail; each once.
+
+    Its skeleton may lack just these: what the task uses would be delivered, and all seem well.
+    """
+    live = {r.endpoint.id for r in analyzer.registry.endpoints(task)}
+    ends = (
+        (pair.source, pair.target)
+        for known in analyzer.journal.active()
+        for pair in known.verdict.failing
+    )
+    found = dict.fromkeys(min(pair, pair[::-1]) for pair in ends if live.issuperset(pair))
+    return list(found)[:MAX_FAILING]
+
+
+def _used(analyzer: Analyzer, task: str, beside: Collection[Pair]) -> list[Pair]:
+    """Return the other pairs that a task uses, or else that are probed; each once."""
     plan = analyzer.skeletons.plan(task)
     live = {r.endpoint.id for r in analyzer.registry.endpoints(task)}
     hosts = {r.endpoint.host for r in analyzer.registry.endpoints(task)}
@@ -253,11 +276,11 @@ def _used(analyzer: Analyzer, task: str) -> list[Pair]:
     else:
         pairs = set(inquiries.listed(analyzer, sorted(hosts), task))
     found = sorted({min(pair, pair[::-1]) for pair in pairs if live.issuperset(pair)})
-    if not found:
+    if not found and not beside:
         raise Problem(
             404, f"no pairs of a task {task!r}", "`netagent-analyzer tasks` lists those known"
         )
-    return found
+    return [pair for pair in found if pair not in beside]
 
 
 async def _given(analyzer: Analyzer, pairs: Sequence[PairBody]) -> list[Pair]:

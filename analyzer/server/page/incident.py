@@ -140,6 +140,7 @@ def _commands(analyzer: Analyzer, sees: Sight, known: Incident) -> Iterator[Plai
     yield _command("all that is known of it", "show", known.id)
     if not sees.is_whole:
         return  # the others need an administrator's certificate
+    yield _command("say whether the verdict was right, or wrong", "feedback", known.id, "right")
     if verdict.failing:
         worst = max(verdict.failing, key=lambda pair: pair.lost / max(1, pair.sent))
         ends = str(worst.source), str(worst.target)

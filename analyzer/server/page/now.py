@@ -11,7 +11,7 @@ from analyzer.server.page.shown import active, recovered, short
 from analyzer.server.page.unwatched import hosts_of, silent_hosts, unwatched
 from analyzer.server.sight import Sight
 from netagent.model.errors import CapabilityMissing
-from netagent.model.verdict import Incident, IncidentState, Symptom
+from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
 
 MAX_INCIDENTS = 200
 """Most incidents that are told. Chosen: some hundred KB; the list of all is another view."""
@@ -81,7 +81,7 @@ def state(analyzer: Analyzer, sees: Sight, totals: dict[str, Any] | None) -> Sta
     urgent = sorted((e for e in known if e.verdict.symptom is not Symptom.MASKED), key=_undecided)
     if known:
         masked = len(known) - len(urgent)
-        parts = [f"{len(urgent)} open: {urgent[0].verdict.summary}"] if urgent else []
+        parts = [f"{len(urgent)} open: {_headline(urgent[0].verdict)}"] if urgent else []
         parts += [f"{masked} masked, which cost no probe"] if masked else []
         return State("incidents", "; ".join(parts))
     width_ns = analyzer.config.window_s * 10**9
@@ -103,6 +103,13 @@ def state(analyzer: Analyzer, sees: Sight, totals: dict[str, Any] | None) -> Sta
 def _undecided(known: Incident) -> tuple[bool, bool]:
     """Return what puts an incident behind those that somebody can act on."""
     return known.verdict.component is None, known.state is not IncidentState.CONFIRMED
+
+
+def _headline(verdict: Verdict) -> str:
+    """Return what is at fault and how; a host's own sentence may not say whose it is."""
+    part = verdict.component
+    is_named = part is None or part.name in verdict.summary
+    return verdict.summary if is_named else f"{part}: {verdict.summary}"
 
 
 def _rnics(analyzer: Analyzer, sees: Sight) -> int:

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import json
 
 from analyzer import cli
 from analyzer.alerts.rules import ALERTS, render
@@ -17,6 +18,8 @@ def test_alerts_are_left_out_by_name_and_a_wrong_name_is_an_error(capsys, loggin
     assert cli.main(["alerts", "--without", "Disk"]) == 2
     told = capsys.readouterr()
     assert (told.out, "no alert Disk" in told.err) == ("", True)
+    assert cli.main(["alerts", "--without", "Disk", "--json"]) == 2
+    assert "no alert Disk" in json.loads(capsys.readouterr().out)["error"]
 
 
 def test_names_are_listed_with_how_severe_they_are(capsys, logging_as_it_was):

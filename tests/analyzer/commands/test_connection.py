@@ -5,6 +5,7 @@ import httpx
 import pytest
 
 from analyzer.commands.connection import Connection, Refused, readable
+from netagent.model.errors import ConfigError
 
 RED, TURNED = "\x1b[31mh1", "h1\u202e0h"
 
@@ -39,3 +40,28 @@ def test_answers_and_refusals_are_shown_without_it(is_json):
         with pytest.raises(Refused) as refused:
             connection.get("/v1/nothing")
     assert "\x1b" not in str(refused.value)
+
+
+def test_a_route_that_is_not_there_is_no_negative_answer():
+    """As where the URL is the page's: nobody may take that for `no such incident`."""
+
+    def answer(request):
+        return httpx.Response(404, json={"error": "Not Found", "remedy": "see the routes"})
+
+    args = argparse.Namespace(url="http://127.0.0.1:1", ca=None, cert=None, key=None)
+    with Connection(args) as connection:
+        connection._client = httpx.Client(
+            base_url=connection.url, transport=httpx.MockTransport(answer)
+        )
+        with pytest.raises(Refused, match="address of its page") as refused:
+            connection.get("/v1/incidents")
+    assert (refused.value.status, refused.value.exit_status) == (404, 3)
+
+
+def test_a_file_that_is_not_there_is_named_alone(tmp_path):
+    there = tmp_path / "there.pem"
+    there.write_text("no certificate")
+    files = {"ca": str(there), "cert": str(tmp_path / "gone.pem"), "key": str(there)}
+    with pytest.raises(ConfigError) as odd:
+        Connection(argparse.Namespace(url="https://127.0.0.1:1", **files))
+    assert odd.value.path == str(tmp_path / "gone.pem")

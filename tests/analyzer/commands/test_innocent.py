@@ -19,7 +19,7 @@ def test_the_answer_comes_first_then_what_was_looked_at_and_what_was_not():
         "1970-01-01 00:00:00.000Z to 1970-01-01 00:10:00.000Z",
         "",
         "  pairs    23 of 24 probed",
-        "  probes   0 of 48,213 lost: below 0.0062 % with 95 %",
+        "  probes   0 of 48,213 lost: below 0.0062 %, 95 % sure",
         "  latency  median 14.9 us, p99 21.2 us, longest 190 us",
         "  hosts    1 of 2 sent all 120 windows",
         "  tables   walked now: 12 delivered",

@@ -265,6 +265,17 @@ def test_an_agent_that_makes_a_trace_may_be_slow_to_answer(monkeypatch):
     assert components(world.live(1)) == [Component.parse("agent h2")]
 
 
+def test_a_container_that_ended_before_a_probe_was_lost_is_of_its_task():
+    """Its endpoints are off all lists then, and no pair says whose it was."""
+    world = World()
+    world.live(3)
+    crashed = Component.parse("container t0-c1")
+    world.findings = {"h1": (Finding(FindingKind.CONTAINER_CRASHED, crashed, "gone", 1),)}
+    [incident] = world.live(1)
+    assert (incident.verdict.component, incident.tasks) == (crashed, ("t0",))
+    assert incident.verdict.failing == ()
+
+
 def test_an_agent_that_stood_still_accuses_nobody():
     world = World()
     world.live(3)

@@ -178,6 +178,19 @@ def test_a_container_that_never_came_revises_no_incident_and_names_its_task():
     assert [(i.verdict.component, i.tasks) for i in kept.open()] == [(rnic, ()), (late, ("job",))]
 
 
+def test_an_incident_without_a_pair_is_of_the_task_that_has_the_component():
+    kept = IncidentBook()
+    crashed = Component.parse("container a")
+    gone = verdict(crashed, confidence=0.99, pairs=())
+    kept.apply(
+        [gone, verdict(LINK)], over=lambda *_: False, now_ns=0, task_of=lambda _: "t",
+        tasks_at=lambda part: {crashed: {"job"}}[part],
+    )  # fmt: skip
+    assert [(i.verdict.component, i.tasks) for i in kept.open()] == [
+        (crashed, ("job",)), (LINK, ("t",)),
+    ]  # fmt: skip
+
+
 def test_an_old_incident_or_other_pairs_are_not_revised():
     kept, other = IncidentBook(), Component.parse("switch spine-1")
     apply(kept, verdict(LINK))

@@ -166,6 +166,9 @@ def test_a_masked_fault_of_its_hosts_speaks_against_it():
     found = replace(found, verdict=replace(found.verdict, symptom=Symptom.MASKED))
     said, against, _ = answer(asked.looked(found))
     assert (said, against) == (Answer.SUSPECT, [f"incident {found.id}: rnic h3/rnic0, masked"])
+    over = replace(found, recovered_ns=found.updated_ns)
+    _, [against], _ = answer(asked.looked(over))
+    assert against == f"incident {found.id}: rnic h3/rnic0, masked, over by now"
 
 
 @pytest.mark.parametrize(("walks", "said"), [

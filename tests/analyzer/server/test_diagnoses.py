@@ -10,6 +10,7 @@ from analyzer.intent.model import Intent, Port
 from analyzer.localize.observations import Policy
 from analyzer.server import diagnoses, diagnosing
 from analyzer.server.diagnosing import MAX_OF_CALLER, MAX_PAIRS
+from netagent.model.verdict import Incident, IncidentState, Pair, Symptom, Verdict
 from netagent.wire.messages import Service
 from tests.analyzer.cluster import endpoint
 from tests.analyzer.server.test_routes import on, problem
@@ -234,6 +235,15 @@ def test_the_skeleton_of_a_task_is_what_it_uses(tmp_path):
         told = await over(lab, (await ask(lab, task="train-a")).json()["id"])
         found = [(each["source"], each["target"]) for each in told["results"]]
         assert found == [("a1/rail0", "a4/rail0")]
+
+        # The pair that an incident is about is one that the skeleton lacks.
+        failing = [Pair(endpoint("h0", "a0").id, ends[1], 9, 9), Pair(gone, ends[0], 9, 9)]
+        verdict = Verdict(None, None, Symptom.LOSS, 0.9, "why", failing=tuple(failing))
+        lost = Incident("i1", IncidentState.OPEN, verdict, 1, 1, 1)
+        lab.analyzer.journal.active = lambda: [lost]
+        told = await over(lab, (await ask(lab, task="train-a")).json()["id"])
+        found = [(each["source"], each["target"]) for each in told["results"]]
+        assert found == [("a0/rail0", "a4/rail0"), ("a1/rail0", "a4/rail0")]
 
     on(tmp_path, work)
 

@@ -103,6 +103,7 @@ def test_a_command_is_one_command_whatever_names_are_in_it(tmp_path):
         words = [shlex.split(each) for each in commands]
         assert ["netagent-analyzer", "diagnose", f"{evil}/rail0", "c1/rail0"] in words
         assert ["netagent-analyzer", "history", "--component", str(FLOW)] in words
+        assert ["netagent-analyzer", "feedback", "i1", "right"] in words
         assert ["netagent", "flows", "lint"] in words
 
     on(tmp_path, work)

@@ -7,6 +7,7 @@ import pytest
 from analyzer.server.page.now import MAX_INCIDENTS, RECOVERED, STARTING_NS, now, state, tick
 from analyzer.server.page.page import Page
 from analyzer.server.sight import Sight
+from netagent.model.path import Component, Kind
 from netagent.model.verdict import IncidentState
 from tests.analyzer.picture.scenes import HOSTS
 from tests.analyzer.server.page.looking import WINDOW, incident, on
@@ -26,6 +27,16 @@ def test_a_cluster_that_is_well_says_so_and_how_much_was_looked_at(tmp_path):
         assert told["incidents"] == told["recovered"] == []
         short = await tick(page, Sight())
         assert (short["state"], short["line"]) == (told["state"], told["line"])
+
+    on(tmp_path, work)
+
+
+def test_the_headline_names_the_part_where_a_host_s_sentence_does_not(tmp_path):
+    async def work(looked):
+        rnic = Component(Kind.RNIC, "h1/rnic0")
+        await looked.tell(incident("i1", "t0", component=rnic, summary="rnic0 is down"))
+        told = await now(Page(looked.analyzer), Sight())
+        assert told["line"] == "1 open: rnic h1/rnic0: rnic0 is down"
 
     on(tmp_path, work)
 
