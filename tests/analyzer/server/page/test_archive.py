@@ -28,7 +28,10 @@ def kept():
     return [replace(each, detected_ns=1_000 - n // 2) for n, each in enumerate(given)]
 
 
-def listed(page, wanted=ALL, sees=Sight(), after="", limit=50):
+EVERYTHING = Sight()
+
+
+def listed(page, wanted=ALL, sees=EVERYTHING, after="", limit=50):
     told = archive(page, sees, wanted, after, limit)
     return [each["id"] for each in told["incidents"]], told["next"]
 
