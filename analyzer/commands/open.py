@@ -6,7 +6,7 @@ import json
 import webbrowser
 
 from analyzer.commands import connection
-from analyzer.commands.connection import Connection
+from analyzer.commands.connection import Connection, readable
 
 EPILOG = """\
 examples:
@@ -39,8 +39,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(answer))
         return 0
-    url: str = answer["url"]
-    if not args.print and webbrowser.open(url):
+    url: str = readable(answer["url"])
+    is_page = url.startswith(("https://", "http://"))  # any other would start another program
+    if not args.print and is_page and webbrowser.open(url):
         return 0
     print(url)
     return 0 if args.print else 1

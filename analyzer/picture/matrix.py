@@ -130,6 +130,9 @@ def _level(scene: Scene, asked: Matrix) -> _Level:
             return _Level("host", known.hosts, "pair", mask)
         return _Level("leaf", scene.leaves, "host", mask)
     hosts = [each in known.hosts.names for each in given]
+    if asked.tasks is not None:  # a host of others' is what is not there
+        ends = scene.ends[:, mask]
+        hosts = [each is not None and bool(_of(known.hosts, each)[ends].any()) for each in given]
     sides = [
         _of(known.hosts if is_host else scene.leaves, each)
         for is_host, each in zip(hosts, given, strict=True)

@@ -242,10 +242,10 @@ def _told(known: Diagnosis, sees: Sight, after: int) -> Plain:
     return {
         "id": known.id,
         "phase": known.phase.value,
-        "error": known.error,
+        "error": known.error if sees.is_whole or not known.error else "it ended early",
         "done": len(done),
         "all": len(mine),
-        "left_out": known.left_out,
+        "left_out": known.left_out if sees.is_whole else 0,
         "results": [sees.walk(each) for each in done[max(0, after) :]],
         "next": max(after, len(done)),
     }

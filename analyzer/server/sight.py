@@ -12,6 +12,8 @@ from netagent.model.verdict import Incident, Pair
 
 OF_TENANTS = frozenset({Kind.CONTAINER, Kind.ENDPOINT})
 """Kinds of components whose names tell of a tenant."""
+PORT = "port "
+"""How a controller's port is named, as a part of a controller."""
 ELSEWHERE = "a container is at fault that may be another tenant's"
 
 
@@ -61,7 +63,14 @@ class Sight:
             f"{component}: {verdict.symptom}" if component else f"{verdict.symptom}, undecided"
         )
         verdict = replace(verdict, summary=summary)
-        if _is_elsewhere(component, verdict.failing):
+        # Whose a controller's port is, nobody here knows: where others are hit, it may be theirs.
+        is_port = (
+            component is not None
+            and component.kind is Kind.CONTROLLER
+            and component.name.startswith(PORT)
+            and len(tasks) < len(known.tasks)
+        )
+        if is_port or _is_elsewhere(component, verdict.failing):
             verdict = replace(verdict, component=None, summary=ELSEWHERE)
         return replace(known, tasks=tasks, verdict=verdict, notes=())
 

@@ -17,8 +17,8 @@ OF_THE_HOST = frozenset({"internal", "patch"})
 """Interface types by which a host itself, or another bridge, is connected: gateways, DHCP servers,
 management ports. Controllers give some of them an iface-id."""
 
-_MAC = re.compile(r"^([0-9a-f]{2}:){5}[0-9a-f]{2}$")
-_CONTAINER = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}$")
+_MAC = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}")
+_CONTAINER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}")
 _MAX_TASK = 128
 """Characters of a task's name. Chosen: as for a container's."""
 _MAX_RAIL = 255
@@ -124,7 +124,7 @@ def parse_rail(text: str | None) -> int | None:
 
 def is_container(text: str) -> bool:
     """Whether `text` can be a container's name."""
-    return _CONTAINER.match(text) is not None
+    return _CONTAINER.fullmatch(text) is not None
 
 
 def is_task(text: str) -> bool:
@@ -160,9 +160,9 @@ def _oddity(interface: Interface) -> str | None:
         return "type"
     if not is_task(interface.external_ids["task"]):
         return "task"
-    if not _MAC.match(interface.external_ids["attached_mac"].lower()):
+    if not _MAC.fullmatch(interface.external_ids["attached_mac"].lower()):
         return "attached_mac"
-    return None if _CONTAINER.match(interface.external_ids["sandbox"]) else "sandbox"
+    return None if is_container(interface.external_ids["sandbox"]) else "sandbox"
 
 
 def first_address(text: str) -> str | None:

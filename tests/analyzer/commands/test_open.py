@@ -66,3 +66,13 @@ def test_scripts_get_what_the_api_answered(opened, capsys):
     assert run("--json") == 0
     assert '"expires_ns": 7' in capsys.readouterr().out
     assert opened == []
+
+
+@pytest.mark.parametrize(
+    "url", ["file:///etc/passwd", "ssh://-oProxyCommand=x", "javascript:1", "-x\x1b"]
+)
+def test_what_is_no_page_is_not_opened(opened, monkeypatch, capsys, url):
+    """Whatever else a desktop would start for it."""
+    monkeypatch.setattr(Connection, "post", lambda *_: {"url": url, "expires_ns": 7})
+    assert run() == 1
+    assert (opened, capsys.readouterr().out) == ([], url.replace("\x1b", "?") + "\n")

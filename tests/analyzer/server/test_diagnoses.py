@@ -367,6 +367,12 @@ def test_a_tenant_sees_the_pairs_of_its_own_tasks_and_nothing_that_names_others(
         for word in ("b0", "b1", "0x2a"):
             assert word not in said
         assert (await seen("tenant-a", begun, after=1)).json()["results"] == []
+        kept = lab.analyzer.diagnoses.get(begun["id"])
+        kept.error, kept.left_out = "agent of b0's host: refused", 7
+        ends = [(await seen(peer, begun)).json() for peer in ("tenant-a", "grafana")]
+        assert [(each["error"], each["left_out"]) for each in ends] == [
+            ("it ended early", 0), (kept.error, 7),
+        ]  # fmt: skip
         problem(await seen("tenant-a", others), 404)
         moved = [
             replace(endpoint(host, name), port="p") for host, name in (("h2", "b0"), ("h3", "b1"))

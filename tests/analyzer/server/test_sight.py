@@ -9,7 +9,7 @@ from analyzer.server.analyzer import Analyzer
 from analyzer.server.problems import Problem
 from analyzer.server.sight import ELSEWHERE, Sight, sight_of
 from netagent.model.ids import EndpointId
-from netagent.model.path import Component, Kind, link
+from netagent.model.path import Component, Kind, controller, link
 from netagent.model.verdict import Incident, IncidentState, Pair, Suspect, Symptom, Verdict
 from tests.analyzer.server.page import looking
 from tests.waiting import until
@@ -89,6 +89,18 @@ def test_another_tenant_s_container_is_not_named():
     own = Sight(("b",)).incident(incident(component), task_of)
     assert own is not None
     assert own.verdict.component == component
+
+
+def test_a_controller_s_port_is_named_to_those_who_alone_are_hit():
+    """Its name is often a pod's."""
+    for part, shown in (("port container-of-b", None), ("h3", "h3")):
+        seen = Sight(("a-1",)).incident(incident(controller(part)), task_of)
+        assert seen is not None
+        assert seen.verdict.component == (controller(shown) if shown else None)
+        assert "container-of-b" not in repr(seen)
+    own = Sight(("b",)).incident(incident(controller("port container-of-b"), ("b",)), task_of)
+    assert own is not None
+    assert own.verdict.component == controller("port container-of-b")
 
 
 def test_pairs_whose_tasks_are_not_known_any_more_are_not_told():

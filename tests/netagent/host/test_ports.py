@@ -32,6 +32,8 @@ def test_ports_of_others_are_passed_over():
         (replace(plug(), external_ids={**plug().external_ids, "rail": "x"}), "cannot use rail 'x'"),
         (plug(attached_mac="02:00"), "cannot use attached_mac '02:00'"),
         (plug(sandbox="a b"), "cannot use sandbox 'a b'"),
+        # The analyzer refuses all of a host for a name that is none.
+        (plug(sandbox="a\n"), "cannot use sandbox 'a\\n'"),
         (plug(task="a\nb"), "cannot use task 'a\\nb'"),
         (plug(task="x" * 129), "cannot use task 'xxx"),
         (replace(plug(), type="patch"), "cannot use type 'patch'"),

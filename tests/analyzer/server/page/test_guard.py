@@ -318,3 +318,19 @@ def test_refusals_are_counted_by_why(tmp_path):
         }  # fmt: skip
 
     on(tmp_path, work)
+
+
+def test_a_session_is_found_among_others_cookies_and_only_by_its_whole_name(tmp_path):
+    async def work(looked):
+        session = await looked.session("reader")
+        [token] = session.cookies.values()
+        mine, stranger = f"__Host-netagent-{PORT}={token}", looked.browser()
+        for cookie, status in (
+            (mine, 200), (f"a=b; {mine}", 200), (f"{mine}; c=d", 200), (f"a=b; {mine}; c=d", 200),
+            (f"x{mine}", 401), (f"a=b; x{mine}", 401), (f"{mine}x", 401), ("", 401), ("; =;", 401),
+            (f"__Host-netagent-{PORT + 1}={token}", 401), ("a=b; " * 60_000 + mine, 200),
+        ):  # fmt: skip
+            answer = await stranger.get(NOW, headers={"cookie": cookie})
+            assert (cookie[-90:], answer.status_code) == (cookie[-90:], status)
+
+    on(tmp_path, work)

@@ -181,3 +181,28 @@ def test_a_number_that_is_none_of_ours_begins_a_stream_from_now_on(tmp_path, las
         assert (answer.status_code, answer.text) == (200, "retry: 2000\n\n")
 
     on(tmp_path, work)
+
+
+@pytest.mark.parametrize(
+    ("view", "theirs", "nobodys"),
+    [
+        ("matrix?by=host&row={}", "h2", "h7"), ("matrix?by=host&row=h0&col={}", "h3", "h7"),
+        ("matrix?by=task&row={}", "t1", "t7"),
+        ("matrix?by=host&row={}", "leaf-s1-r0", "leaf-s7-r0"),
+        ("task/{}", "t1", "t7"), ("incident/{}", "i2", "i7"), ("host/{}", "h2", "h7"),
+        ("hosts?q={}", "h2", "h7"), ("endpoints?q={}", "c2/", "c7/"),
+        ("pair?source={}/rail0&target=c0/rail0", "c2", "c7"),
+        ("pair?source=c0/rail0&target={}/rail0", "c2", "c7"),
+    ],
+)  # fmt: skip
+def test_nothing_tells_what_is_another_s_from_what_is_not_there(tmp_path, view, theirs, nobodys):
+    async def work(looked):
+        await told(looked)
+        browser, said = await looked.session(TENANT), []
+        for name in (theirs, nobodys):
+            answer = await browser.get(f"/v1/views/{view.format(name)}")
+            headers = {k: v for k, v in answer.headers.items() if k != "content-length"}
+            said.append((answer.status_code, answer.text.replace(name, "NAME"), headers))
+        assert said[0] == said[1]
+
+    on(tmp_path, work)
