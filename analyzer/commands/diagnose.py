@@ -40,6 +40,10 @@ Without ends, --task looks at the pairs that its open incidents say fail, and
 at those that the task uses, 256 of them at most, one batch after the other:
 agents have other work.
 
+What becomes of a packet: it is delivered, dropped, or missed (no flow matches
+it), runs in a loop or to something wrong; it is refused where somebody wants
+that. "incident": all tables deliver, but an open incident is about this pair.
+
 exit status: 0 if all walks deliver, 1 if one ends elsewhere or cannot tell
 """
 
