@@ -95,7 +95,7 @@ def test_an_assistant_asks_a_live_analyzer(tmp_path):
         assert "a0/rail0" in text
         text, failed = spoken.call("incident", id="../tasks")
         assert failed
-        assert "Not Found" in text
+        assert "there is nothing" in text
         assert "no incident" in spoken.call("incident", id="i9")[0]
 
 
