@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from analyzer.commands import connection
-from analyzer.commands.connection import Connection
+from analyzer.commands.connection import Connection, Refused
 from analyzer.commands.text import paragraph, table
 from netagent.model.errors import ConfigError
+from netagent.terminal import NEGATIVE, USAGE
 
 EPILOG = """\
 examples:
@@ -40,7 +41,12 @@ Without ends, --task looks at the pairs that its open incidents say fail, and
 at those that the task uses, 256 of them at most, one batch after the other:
 agents have other work.
 
-exit status: 0 if all walks deliver, 1 if one ends elsewhere or cannot tell
+What becomes of a packet: it is delivered, dropped, or missed (no flow matches
+it), runs in a loop or to something wrong; it is refused where somebody wants
+that. "incident": all tables deliver, but an open incident is about this pair.
+
+exit status: 0 if all walks deliver; 1 if one ends elsewhere or cannot tell; 2
+usage, or there is no such end or task; 3 the analyzer cannot be reached
 """
 
 TIMEOUT_S = 30.0
@@ -99,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
         question["service"] = service
     with Connection(args) as analyzer:
         timeout_s = LAYERS_S if args.layers else TIMEOUT_S
-        diagnosis = analyzer.post("/v1/diagnose", question, timeout_s=timeout_s)
+        diagnosis = _asked(analyzer, question, timeout_s)
     if args.json:
         print(json.dumps(diagnosis, indent=2))
     else:
@@ -108,10 +114,19 @@ def run(args: argparse.Namespace) -> int:
     return 0 if diagnosis["outcome"] == "delivered" else 1
 
 
+def _asked(analyzer: Connection, question: dict[str, object], timeout_s: float) -> Any:
+    try:
+        return analyzer.post("/v1/diagnose", question, timeout_s=timeout_s)
+    except Refused as error:
+        if error.exit_status == NEGATIVE:
+            error.exit_status = USAGE  # a slip of the pen is no packet that ends elsewhere
+        raise
+
+
 def _run_task(args: argparse.Namespace) -> int:
     question = {"task": args.task} | ({"budget_s": args.budget} if args.budget else {})
     with Connection(args) as analyzer:
-        known = analyzer.post("/v1/diagnose", question)
+        known = _asked(analyzer, question, TIMEOUT_S)
         results = list(known["results"])
         while known["phase"] == "running":
             _progress(known)

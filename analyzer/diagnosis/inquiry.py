@@ -221,7 +221,7 @@ def answer(looked: Looked) -> tuple[Answer, list[str], list[str]]:
     ]
     against += [f"{f.component}: {f.text}" for f in looked.findings if f.kind not in REMARKS]
     against += [
-        f"{count} walks through the flow tables end as {how!r}{_BY.get(how, '')}"
+        f"walks through the flow tables that end as {how!r}: {count}{_BY.get(how, '')}"
         for how, count in sorted(looked.walks.items())
         if how not in ("delivered", "cannot_tell")
     ]
@@ -235,7 +235,7 @@ def answer(looked: Looked) -> tuple[Answer, list[str], list[str]]:
     return (Answer.INNOCENT if enough else Answer.CANNOT_TELL), [], missing
 
 
-_BY = {"refused": ": somebody wants that, `netagent-analyzer diagnose` of the pair says who"}
+_BY = {"refused": "; somebody wants that, `netagent-analyzer diagnose` of the pair says who"}
 
 
 def lossy(pairs: Sequence[PairSeen]) -> list[PairSeen]:

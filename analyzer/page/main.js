@@ -183,7 +183,7 @@ async function refused() {
     isOver = false;
   } catch (error) {
     isOver = error.status === 401 || error.status === 403;
-    if (isOver) replace(main, h("h1", {}, "The session is over"), failure(error));
+    if (isOver) replace(main, h("h1", {}, "No session"), failure(error));
   }
 }
 

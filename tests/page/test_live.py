@@ -80,7 +80,7 @@ def test_a_session_that_is_over_is_said(opened: Opener, standin: StandIn) -> Non
     it = opened()
     live(it, standin)
     standin.refuse = 401
-    it.page.wait_for_selector("main h1:text-is('The session is over')")
+    it.page.wait_for_selector("main h1:text-is('No session')")
     assert "netagent-analyzer open" in it.page.inner_text("main") or "ask" in it.page.inner_text(
         "main"
     )

@@ -168,7 +168,7 @@ class Guard:
     def _static(self, scope: Scope, path: str) -> tuple[int, Headers, bytes]:
         """Return what is answered by no data: the page's files, and the door of a session."""
         if path.startswith("/session/"):
-            return self._enter(path.removeprefix("/session/"))
+            return self._enter(path.removeprefix("/session/"), self._token(scope))
         name = INDEX if path == "/" else path.removeprefix("/static/")
         file = self._files.get(name) if path == "/" or path.startswith("/static/") else None
         if file is None:
@@ -182,9 +182,11 @@ class Guard:
             return 304, headers, b""
         return 200, headers, file.body
 
-    def _enter(self, token: str) -> tuple[int, Headers, bytes]:
+    def _enter(self, token: str, held: str) -> tuple[int, Headers, bytes]:
         analyzer = self._analyzer
         session = analyzer.sessions.enter(token, analyzer.monotonic())
+        if session is None and held and self._name_of(held) is not None:
+            return 303, [(b"location", b"/"), (b"cache-control", b"no-store")], b""  # reloaded
         if session is None:
             raise self._refusal(
                 "link", 403, "this link was opened before, or is too old",

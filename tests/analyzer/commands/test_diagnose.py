@@ -5,6 +5,7 @@ import json
 import pytest
 
 from analyzer.commands import diagnose
+from analyzer.commands.connection import Refused
 from netagent.model.errors import ConfigError
 
 HOP = {
@@ -210,3 +211,15 @@ def test_json_has_all_results(monkeypatch, capsys):
     run(monkeypatch, ["--task", "train-a", "--json"], *answers)
     told = json.loads(capsys.readouterr().out)
     assert (told["phase"], told["results"]) == ("succeeded", [WELL, LOST, WALK])
+
+
+@pytest.mark.parametrize("argv", [["a0/rail0", "nosuch/rail0"], ["--task", "nosuch"]])
+@pytest.mark.parametrize(("said", "status"), [(404, 2), (403, 2), (503, 3)])
+def test_a_name_that_nobody_has_is_misuse_and_no_lost_packet(monkeypatch, argv, said, status):
+    def post(*_, **__):
+        raise Refused(said, "no", "ask otherwise")
+
+    monkeypatch.setattr(Canned, "post", post)
+    with pytest.raises(Refused) as refused:
+        run(monkeypatch, argv)
+    assert refused.value.exit_status == status

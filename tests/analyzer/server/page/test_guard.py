@@ -91,9 +91,13 @@ def test_links_and_sessions_end_by_themselves(tmp_path):
         url, browser = await looked.link("reader"), await looked.session("reader")
         looked.analyzer.monotonic = lambda: begun_ns + LINK_NS + 10**9
         refused(await looked.browser().get(url), 403)
+        old = url.replace("http:", "https:")  # the cookie is sent nowhere else
+        again = await browser.get(old)
+        assert (again.status_code, again.headers.get("location")) == (303, "/")
         assert (await browser.get(NOW)).status_code == 200
         looked.analyzer.monotonic = lambda: begun_ns + SESSION_NS + 60 * 10**9
         refused(await browser.get(NOW), 401)
+        refused(await browser.get(old), 403)
 
     on(tmp_path, work)
 
