@@ -4,8 +4,9 @@
 The windows are a simulated fabric's, judged as a judge does; an hour of minutes lies on disk. Each
 view is asked for over the page's own application, without sockets: for the first time ever, first
 of a new window, of which nothing was summed up so far, and again of the same one, of which what was
-asked stands. `cpu_ms` is what the process used meanwhile, `ms` what it took on this machine. The judge runs in the same
-thread, so its time is in both; a judge at work in a process of its own answers after its step.
+asked stands. `cpu_ms` is what the process used meanwhile, `ms` what it took on this machine. The
+judge runs in the same thread, so its time is in both; a judge at work in a process of its own
+answers after its step.
 `python -m tests.bench.views RNICS` does it for another size.
 """
 
