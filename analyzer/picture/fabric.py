@@ -279,7 +279,8 @@ def _links(
     there = np.flatnonzero(sums[SENT] > 0)
     met, place = np.unique(crossings.ends[:, there], return_inverse=True)
     names = [scene.routes.routers.names[each] for each in met.tolist()]
-    return _joined(names, *place.reshape(2, -1), sums[:, there], declared)
+    a, b = place.reshape(2, -1)
+    return _joined(names, a, b, sums[:, there], declared)
 
 
 def _joined(

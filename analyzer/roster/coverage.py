@@ -7,7 +7,7 @@ happens: an agent that is heard and cannot send says so itself, in its health an
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 from analyzer.roster.pinglist import Used
@@ -131,7 +131,7 @@ class Coverage:
         if self.is_silent(end.host):
             return Why.HOST_SILENT, f"nothing is heard of {end.host}"
         group = self._groups[end.task, end.id.rail]
-        if not group.hosts - {end.host}:
+        if not _has_others(group.hosts, end.host):
             return self._peerless(end, group)
         return self._unprobed(end, group) or self._starting(record)
 
@@ -148,15 +148,15 @@ class Coverage:
         return Why.ONE_HOST, text
 
     def _unprobed(self, end: Endpoint, group: _Group) -> tuple[Why, str] | None:
-        kind, own = _kind(end), {end.host}
-        if not group.alike[kind] - own:
+        kind, own = _kind(end), end.host
+        if not _has_others(group.alike[kind], own):
             text = "others of its task use another version of IP, or RDMA where it does not"
             return Why.UNLIKE, text
-        if not group.heard[kind] - own:
-            return Why.PEERS_SILENT, f"nothing is heard of {_several(group.alike[kind] - own)}"
-        if group.whole[kind] - own or group.often.get(end.id, own) - own:
+        if not _has_others(group.heard[kind], own):
+            return Why.PEERS_SILENT, f"nothing is heard of {_several(group.alike[kind] - {own})}"
+        if _has_others(group.whole[kind], own) or _has_others(group.often.get(end.id, ()), own):
             return None
-        hosts = _several(group.heard[kind] - own)
+        hosts = _several(group.heard[kind] - {own})
         text = f"rare pairs are left out near the limits of {hosts}"
         return Why.SHED, text
 
@@ -174,6 +174,11 @@ class Coverage:
 def _kind(end: Endpoint) -> tuple[bool, bool]:
     """Return what two endpoints must have alike to answer each other (`may_answer`)."""
     return end.rdma is None, is_six(end.address)
+
+
+def _has_others(hosts: Collection[str], host: str) -> bool:
+    """Return whether there are other hosts than one; to make a set without it takes longer."""
+    return len(hosts) > (host in hosts)
 
 
 def _several(hosts: set[str]) -> str:

@@ -75,11 +75,11 @@ def _unprobed(analyzer: Analyzer, sees: Sight, mine: Sequence[Uncovered]) -> Pla
         max(0, said.state.count - len(said.state.ports))
         for said in (analyzer.unprobed.said.values() if sees.is_whole else ())
     )
-    named = [*(f"{each.record.endpoint.id}: {each.text}" for each in mine), *ports]
+    named = [*(f"{each.record.endpoint.id}: {each.text}" for each in mine[:EXAMPLES]), *ports]
     if not named and not unnamed:
         return None
     why = "nobody probes these endpoints, or hosts take these ports for none"
-    return _item("ports not probed", why, named, None, len(named) + unnamed)
+    return _item("ports not probed", why, named, None, len(mine) + len(ports) + unnamed)
 
 
 def _missing(analyzer: Analyzer, sees: Sight) -> Plain | None:

@@ -13,7 +13,7 @@ from netagent.model.verdict import IncidentState
 from tests.analyzer.server.page.looking import TENANT, incident, on
 
 RNIC = {"component": Component(Kind.RNIC, "h2/rnic0"), "layer": Layer.RNIC}
-ALL = Wanted()
+ALL, WHOLE = Wanted(), Sight()
 
 
 def kept():
@@ -28,10 +28,7 @@ def kept():
     return [replace(each, detected_ns=1_000 - n // 2) for n, each in enumerate(given)]
 
 
-EVERYTHING = Sight()
-
-
-def listed(page, wanted=ALL, sees=EVERYTHING, after="", limit=50):
+def listed(page, wanted=ALL, sees=WHOLE, after="", limit=50):
     told = archive(page, sees, wanted, after, limit)
     return [each["id"] for each in told["incidents"]], told["next"]
 
