@@ -82,7 +82,8 @@ demo-skeleton: setup ## a real training job in the lab, and what netagent makes 
 # What the machine must be able to do: a capability that went missing fails instead of skipping.
 test: export NETAGENT_TESTS_REQUIRE ?= root,netns,ovs,cc
 test: test-hermetic ## every test of this machine, as root, with namespaces and Open vSwitch required
-	$(BIN)/python -m pytest -m "($(CAPABLE)) and not vm" $(call marked,$(CAPABLE))
+	$(BIN)/python -m pytest -m "($(CAPABLE)) and not vm and not browser" $(call marked,$(CAPABLE))
+	$(BIN)/python -m pytest -m browser $(call marked,browser)
 
 test-hermetic: setup ## tests that need neither root nor any capability
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not ($(CAPABLE)) and not vm and not kubernetes and not slurm and not prometheus"

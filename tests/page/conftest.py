@@ -21,15 +21,23 @@ def quiet() -> Iterator[Network]:
 
 
 @pytest.fixture(scope="session")
-def chromium(quiet: Network, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def playwright() -> Iterator[Any]:
+    """Return what drives browsers: a process can have one."""
     require(BROWSER)
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 - an extra
 
+    with sync_playwright() as driver:
+        yield driver
+
+
+@pytest.fixture(scope="session")
+def chromium(
+    playwright: Any, quiet: Network, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Any]:
     command = quiet.command(tmp_path_factory.mktemp("browser"))
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=command, args=ARGUMENTS)
-        yield browser
-        browser.close()
+    browser = playwright.chromium.launch(executable_path=command, args=ARGUMENTS)
+    yield browser
+    browser.close()
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ import pytest
 
 from tests.analyzer.certificates import Authority
 from tests.analyzer.server.process import Process
-from tests.conftest import BROWSER, require
 from tests.page.browser import ARGUMENTS, Network
 
 pytestmark = pytest.mark.browser
@@ -81,10 +80,9 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture
-def attacked(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
-    require(BROWSER)
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - an extra
-
+def attacked(
+    playwright: Any, authority: Authority, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Attacked]:
     port, folder = free_port(), tmp_path_factory.mktemp("analyzer")
     origin = f"https://127.0.0.1:{port}"
     more = f'[page]\nlisten = "127.0.0.1:{port}"\n[tenants]\ntenant-a = ["t0"]\n'
@@ -97,7 +95,6 @@ def attacked(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> 
     try:
         with (
             Process(folder, authority, more=more) as analyzer,
-            sync_playwright() as playwright,
             playwright.chromium.launch(executable_path=command, args=ARGUMENTS) as browser,
             browser.new_context(ignore_https_errors=True, client_certificates=[known]) as context,
         ):
