@@ -5,7 +5,7 @@ from analyzer.intake.reports import Report
 from analyzer.roster.coverage import SILENT_NS
 from analyzer.roster.newest import Said
 from analyzer.server.page.now import now
-from analyzer.server.page.page import FRESH_S, Page
+from analyzer.server.page.page import COVERED_S, Page
 from analyzer.server.page.unwatched import hosts_of, silent_hosts
 from analyzer.server.sight import Sight
 from netagent.model.task import Task
@@ -130,9 +130,9 @@ def test_who_probes_whom_is_looked_at_again_after_a_while(tmp_path):
             endpoints=(ENDPOINTS[2],),
         )  # fmt: skip
         await looked.analyzer.service.register(message, looked.analyzer.clock())
-        at[0] = FRESH_S - 0.1
+        at[0] = COVERED_S - 0.1
         assert page.uncovered() == ()
-        at[0] = FRESH_S
+        at[0] = COVERED_S
         assert [str(each.record.endpoint.id) for each in page.uncovered()] == ["c0/rail1"]
 
     on(tmp_path, work)
