@@ -12,7 +12,7 @@ from typing import Any
 
 from analyzer.commands import connection
 from analyzer.commands.connection import Connection, Refused
-from analyzer.commands.instants import FORMS, instant_of
+from analyzer.commands.instants import FORMS, span_of
 from analyzer.history.files import Piece, Tier
 from analyzer.replay.frames import payloads
 from analyzer.store.parquet import HALF, Parquet
@@ -64,11 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the files; say how many there are of each kind."""
-    now_ns = time.time_ns()
-    since_ns = instant_of(args.since, "--since", now_ns=now_ns)
-    until_ns = instant_of(args.until, "--until", now_ns=now_ns) if args.until else now_ns
-    if since_ns >= until_ns:
-        raise ConfigError("--since, --until", "ask for some time that is over")
+    since_ns, until_ns = span_of(args.since, args.until, now_ns=time.time_ns())
     wanted = args.only or PARTS
     with (
         _made(args.output) as folder,

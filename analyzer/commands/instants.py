@@ -22,3 +22,15 @@ def instant_of(text: str, option: str, *, now_ns: int) -> int:
         return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()) * 10**9
     except (OverflowError, ValueError):
         raise ConfigError(option, f"{text!r} is no instant; write {FORMS}") from None
+
+
+def span_of(since: str, until: str | None, *, now_ns: int) -> tuple[int, int]:
+    """Return what --since and --until say, in Unix nanoseconds; without the latter, until now.
+
+    Raises ConfigError where that is no time.
+    """
+    since_ns = instant_of(since, "--since", now_ns=now_ns)
+    until_ns = instant_of(until, "--until", now_ns=now_ns) if until else now_ns
+    if since_ns >= until_ns:
+        raise ConfigError("--since, --until", "ask for some time that is over")
+    return since_ns, until_ns

@@ -10,7 +10,7 @@ from typing import Any
 
 from analyzer.commands import connection
 from analyzer.commands.connection import Connection, Refused
-from analyzer.commands.instants import FORMS, instant_of
+from analyzer.commands.instants import FORMS, span_of
 from analyzer.commands.text import cut, instant, paragraph, table
 from analyzer.review.page import html_of
 from analyzer.review.report import figures
@@ -45,11 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print or write the report."""
-    now_ns = time.time_ns()
-    since_ns = instant_of(args.since, "--since", now_ns=now_ns)
-    until_ns = instant_of(args.until, "--until", now_ns=now_ns) if args.until else now_ns
-    if since_ns >= until_ns:
-        raise ConfigError("--since, --until", "ask for some time that is over")
+    since_ns, until_ns = span_of(args.since, args.until, now_ns=time.time_ns())
     with Connection(args) as analyzer:
         told = figures(
             analyzer.all("/v1/incidents", "incidents", since=since_ns)["incidents"],
