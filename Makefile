@@ -45,6 +45,7 @@ setup-podman: setup ## install what the lab with real containers needs; no servi
 	tools/setup.sh "" $(PODMAN_PACKAGES)
 
 setup-prometheus: setup ## install what scrapes and alerts; none of it is started, now or later (who runs it already goes on)
+	mkdir -p /etc/systemd/system
 	for unit in $(PROMETHEUS_PACKAGES); do \
 	  [ -e /usr/bin/$$unit ] || ln -sf /dev/null /etc/systemd/system/$$unit.service; \
 	done
