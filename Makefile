@@ -27,7 +27,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := netagent bpf ovs_checks analyzer
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-ovn setup-podman setup-prometheus setup-vm image lock demo demo-rdma demo-ovn demo-skeleton setup-deb deb test test-hermetic test-ovs test-long test-packages test-debs test-ovn test-kubernetes test-prometheus test-slurm test-interpreters test-vm format lint types types-all types-host floors check chaos drill health soak webhooks alerts generated eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean setup-browser test-browser screenshots
+.PHONY: help setup setup-ovn setup-podman setup-prometheus setup-vm image lock demo demo-rdma demo-ovn demo-skeleton setup-deb deb test test-hermetic test-ovs test-long test-packages test-debs test-ovn test-podman test-kubernetes test-prometheus test-slurm test-interpreters test-vm format lint types types-all types-host floors check chaos drill health soak webhooks alerts generated eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean setup-browser test-browser screenshots
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -83,20 +83,23 @@ demo-skeleton: setup ## a real training job in the lab, and what netagent makes 
 # What the machine must be able to do: a capability that went missing fails instead of skipping.
 test: export NETAGENT_TESTS_REQUIRE ?= root,netns,ovs,cc
 test: test-hermetic ## every test of this machine, as root, with namespaces and Open vSwitch required
-	$(BIN)/python -m pytest -m "($(CAPABLE)) and not vm and not browser" $(call marked,$(CAPABLE))
+	$(BIN)/python -m pytest -m "($(CAPABLE)) and not vm and not browser and not ovn and not podman" $(call marked,$(CAPABLE))
 	$(BIN)/python -m pytest -m browser $(call marked,browser)
 
 test-hermetic: setup ## tests that need neither root nor any capability
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not ($(CAPABLE)) and not vm and not kubernetes and not slurm and not prometheus"
 
 test-ovs: setup ## tests on real namespaces and Open vSwitch (root)
-	$(BIN)/python -m pytest -m "netns or ovs or lab" $(call marked,netns or ovs or lab)
+	$(BIN)/python -m pytest -m "(netns or ovs or lab) and not ovn and not podman" $(call marked,netns or ovs or lab)
 
 test-long: setup ## flow tables by the thousand against Open vSwitch (a quarter of an hour)
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -m ovs -o faulthandler_timeout=5400 tests/ovs/test_oracle_trace.py
 
 test-ovn: setup-ovn ## tests on a real OVN: faults, actions, zones, tables held against it and against packets (minutes)
-	NETAGENT_TESTS_REQUIRE=root,netns,ovs,cc,ovn $(BIN)/python -m pytest $(wildcard tests/ovs/test_*ovn*.py) tests/ovs/test_zones.py
+	NETAGENT_TESTS_REQUIRE=root,netns,ovs,cc,ovn $(BIN)/python -m pytest -m ovn $(call marked,ovn)
+
+test-podman: setup-podman ## tests with real containers
+	NETAGENT_TESTS_REQUIRE=root,netns,ovs,podman $(BIN)/python -m pytest -m podman $(call marked,podman)
 
 test-browser: setup-browser ## the page in a real browser: every view, keys, hostile names, axe's rules, and a lab that breaks (minutes)
 	NETAGENT_TESTS_REQUIRE=root,netns,ovs,browser $(BIN)/python -m pytest -m browser $(call marked,browser)

@@ -27,7 +27,8 @@ nowhere once that is dead."""
 IMAGE = "localhost/netagent-lab:1"
 BUSYBOX = Path("/bin/busybox")
 _PROGRAMS = ("podman", "runc", "conmon")
-# runc, since crun refuses a hybrid of both versions of cgroups.
+# runc, since crun refuses a hybrid of both versions of cgroups. Limits, since podman's own are more
+# than it may set where root lacks a capability.
 _FILES = {
     "containers.conf": f"""\
 [engine]
@@ -35,6 +36,8 @@ events_logger = "none"
 cgroup_manager = "cgroupfs"
 runtime = "runc"
 tmp_dir = "{FOLDER}/state"
+[containers]
+default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
 """,
     "storage.conf": f"""\
 [storage]

@@ -21,10 +21,10 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     if shape.containers is Runtime.PODMAN:
         require(PODMAN)
     made = Lab()
-    made.up(shape)
     try:
+        made.up(shape)
         yield made
-    finally:
+    finally:  # a lab that came up by half would fail all modules after it
         assert made.down() == []
 
 

@@ -24,7 +24,7 @@ from tests.lab.shape import NORTHBOUND, Controller, Tunnel
 from tests.lab.workload import container_of
 from tests.waiting import NotInTime, wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.ovn]
 
 SHAPE = Shape(hosts=3, segments=1, controller=Controller.OVN, encapsulation=Tunnel.GENEVE)
 TARGET = "train-a-1/rail0"

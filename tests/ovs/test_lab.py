@@ -29,9 +29,11 @@ IP_RECVERR = 11  # linux/in.h; not in the socket module before Python 3.14
 def lab() -> Iterator[Lab]:
     require(OVS)
     lab = Lab()
-    lab.up(SHAPE, agents=False, traffic=None)
-    yield lab
-    lab.down()
+    try:
+        lab.up(SHAPE, agents=False, traffic=None)
+        yield lab
+    finally:
+        lab.down()
 
 
 def datagrams(source: str, address: str, port: int = 9) -> None:

@@ -52,7 +52,7 @@ from tests.lab.workload import Endpoint
 from tests.oracles import ovn_policies as oracle
 from tests.oracles.ovn_policies import Names, Question
 
-pytestmark = [pytest.mark.lab, pytest.mark.ovs]
+pytestmark = [pytest.mark.lab, pytest.mark.ovs, pytest.mark.ovn]
 
 PAIRS = int(os.environ.get("NETAGENT_ORACLE_PAIRS", "40"))
 WHOLE = os.environ.get("NETAGENT_ORACLE_WHOLE") == "1"

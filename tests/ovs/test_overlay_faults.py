@@ -27,9 +27,11 @@ TO_SOURCE = destination_match(Container("train-a", 0).endpoint(0))
 def lab() -> Iterator[Lab]:
     require(OVS)
     lab = Lab()
-    lab.up(SHAPE, agents=False, traffic=None)
-    yield lab
-    lab.down()
+    try:
+        lab.up(SHAPE, agents=False, traffic=None)
+        yield lab
+    finally:
+        lab.down()
 
 
 def bundles(lab: Lab, folder: Path) -> list[str]:

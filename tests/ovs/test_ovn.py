@@ -15,7 +15,7 @@ from tests.lab.namespaces import in_thread
 from tests.lab.shape import Controller, Tunnel
 from tests.lab.workload import container_of
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.ovn]
 
 SHAPE = Shape(hosts=3, segments=1, controller=Controller.OVN, encapsulation=Tunnel.GENEVE)
 TARGET = "train-a-1/rail0"

@@ -19,7 +19,7 @@ from tests.lab.commands import run, wait_for
 from tests.lab.shape import INTEGRATION_BRIDGE, Controller, Tunnel
 from tests.lab.workload import Endpoint, container_of
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.ovn]
 
 SHAPE = Shape(hosts=2, segments=1, controller=Controller.OVN, encapsulation=Tunnel.GENEVE)
 HOSTS = ("h0", "h1")

@@ -16,7 +16,7 @@ from tests.lab.commands import run
 from tests.lab.shape import Controller, Tunnel
 from tests.ovs.test_ovn_flows import HOSTS, enrich, flows_of, logical_flows, management
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.ovn]
 
 _OFCTL = ("ovs-ofctl", "-O", "OpenFlow15")
 
@@ -26,11 +26,9 @@ def net(request: pytest.FixtureRequest) -> Iterator[Lab]:
     for capability in (ROOT, OVS, OVN):
         require(capability)
     made = Lab()
-    made.up(
-        Shape(hosts=2, segments=1, controller=Controller.OVN, encapsulation=request.param),
-        agents=False,
-    )
+    shape = Shape(hosts=2, segments=1, controller=Controller.OVN, encapsulation=request.param)
     try:
+        made.up(shape, agents=False)
         enrich(made)
         yield made
     finally:

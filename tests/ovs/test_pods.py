@@ -12,7 +12,7 @@ from tests.lab.demo import WINDOW_S, Observer, _try
 from tests.lab.shape import Runtime
 from tests.waiting import NotInTime, wait_until
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.podman]
 
 SHAPE = Shape(hosts=3, segments=1, containers=Runtime.PODMAN)
 ENDPOINTS = 12

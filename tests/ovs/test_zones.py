@@ -15,7 +15,7 @@ from tests.lab.shape import Controller, Transport, Tunnel
 from tests.lab.workload import container_of
 from tests.lab.zones import Zones
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.ovn]
 
 SHAPE = Shape(hosts=3, rails=1, segments=1, controller=Controller.OVN, encapsulation=Tunnel.GENEVE)
 
@@ -25,8 +25,8 @@ def lab() -> Iterator[Lab]:
     for each in (ROOT, OVS, OVN):
         require(each)
     made = Lab()
-    made.up(SHAPE, agents=False, traffic=None)
     try:
+        made.up(SHAPE, agents=False, traffic=None)
         Zones(made.directory, SHAPE).start(made.state().containers)
         services, settings = made.services(), made.directory / "analyzer.toml"
         central = settings.read_text()
