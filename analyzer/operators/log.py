@@ -167,11 +167,11 @@ def log_of(columns: Mapping[str, Sequence[int] | NDArray[Any]], **rest: Any) -> 
     if stray := set(columns) - set(_COLUMNS):
         raise ValueError(f"no such column: {', '.join(sorted(stray))}")
     count = len(columns["rank"])
-    made = {
+    made: dict[str, Any] = {
         name: np.asarray(columns[name], kind)
         if name in columns
         else np.full(count, _DEFAULTS.get(name, UNKNOWN), kind)
         for name, kind in _COLUMNS.items()
     }
     seen = int(made["rank"].max(initial=-1)) + 1
-    return Log(**made, **{"ops": ("",)} | rest | {"world": max(seen, rest.get("world", 0))})
+    return Log(**made | {"ops": ("",)} | rest | {"world": max(seen, rest.get("world", 0))})

@@ -15,7 +15,7 @@ class Holdup(StrEnum):
     HANG_RANK = "non-communication hang"
     """Some never entered what the others wait in."""
     MISMATCH = "mismatch"
-    """Ranks of a group are in different operators, or in one of different shapes: a bug of the job."""
+    """Ranks of a group are in different operators, or of different sizes: a bug of the job."""
     SLOW_COMMUNICATION = "communication slow"
     SLOW_RANK = "non-communication slow"
     """A rank, or all of a stage, enters late what the others wait in."""
