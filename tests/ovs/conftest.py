@@ -33,5 +33,6 @@ def observer(lab: Lab) -> Iterator[Observer]:
     """Return who watches its incidents, once it has settled and raised none."""
     with lab.services().client() as client:
         found = Observer(client)
-        assert found.wait(found.new, timeout_s=SETTLE_S[Transport.UDP]) == []
+        seen = found.wait(found.new, timeout_s=SETTLE_S[Transport.UDP])
+        assert [(each["symptom"], each["summary"], each["evidence"]) for each in seen] == []
         yield found
