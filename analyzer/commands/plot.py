@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Skeletons and history as pictures: the door of matplotlib, which is an extra."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -52,21 +52,29 @@ def draw(path: str, series: TrafficSeries, found: Skeleton) -> None:
 
 
 def draw_history(
-    path: str, title: str, at_ns: Sequence[int], lost: Sequence[float], mean_us: Sequence[float]
+    path: str,
+    title: str,
+    at_ns: Sequence[int],
+    lost: Sequence[float],
+    lines_us: Mapping[str, Sequence[float | None]],
 ) -> None:
-    """Write a picture to `path`: per cent lost, and mean round trips, by time (UTC).
+    """Write a picture to `path`: per cent lost, and lines of round trips, by time (UTC).
 
-    Raises as `draw`.
+    A line is broken where it has None. Raises as `draw`.
     """
     times = [datetime.fromtimestamp(each // 10**9, UTC) for each in at_ns]
+    marker = "." if len(times) < CELLS else ""
 
     def drawn(figure: "Figure") -> None:
         figure.suptitle(title)
         axes = figure.subplots(2, 1, sharex=True)
-        lines = (("lost, %", lost), ("mean round trip, us", mean_us))
-        for each, (name, values) in zip(axes, lines, strict=True):
-            each.plot(times, values, linewidth=0.9, marker="." if len(times) < CELLS else "")
-            each.set_ylabel(name)
+        axes[0].plot(times, lost, linewidth=0.9, marker=marker)
+        for name, values in lines_us.items():
+            known = [np.nan if each is None else each for each in values]
+            axes[1].plot(times, known, linewidth=0.9, marker=marker, label=name)
+        axes[1].legend(loc="upper left", ncols=len(lines_us), frameon=False)
+        for each, label in zip(axes, ("lost, %", "round trip, us"), strict=True):
+            each.set_ylabel(label)
             each.set_ylim(bottom=0)
         axes[1].set_xlabel("UTC")
         figure.autofmt_xdate()

@@ -6,14 +6,16 @@ there and those over routes back count twice what both cross, so that is taken o
 over routes, and one over flows, of which each is compared with few parts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.history.crossing import AT_ONCE, crossing
 from analyzer.history.ledger import NO_MIN, Part, Sealed
+from analyzer.history.spread import NOTHING, Entries, Spread, merged
 from analyzer.localize.incidence import Incidence
 from netagent.model.path import Component, rnic
 
@@ -21,8 +23,6 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Columns = Mapping[str, NDArray[Any]]
 
-AT_ONCE = 1 << 16
-"""Flows that are compared with their ways together. Chosen: some megabytes."""
 SUMMED = ("sent", "lost", "refused", "count", "ln")
 NO_PART = -1
 
@@ -37,7 +37,10 @@ class Table:
     """`source` and `target`, or `component`."""
     columns: Columns
     """`sent`, `lost`, `refused`, `rtt_count`, and where there are some `rtt_min_ns`, `rtt_mean_ns`
-    (the geometric mean) and `rtt_max_ns`; these are 0 where `rtt_count` is."""
+    (the geometric mean) and `rtt_max_ns`; these are 0 where `rtt_count` is. The quantiles of SHARES
+    are 0 also where it is not known how the round trips are spread."""
+    spread: Spread = NOTHING
+    """Of the round trips, by row."""
 
     def __len__(self) -> int:
         return len(self.columns["sent"])
@@ -57,24 +60,34 @@ class Block:
 
 def block_of(minute: Sealed) -> Block:
     """Return a minute by pair and by component."""
-    source, target, columns = _by_pair(minute)
+    entries = [part.trips.entries() for part in minute.parts]
+    source, target, columns, trips = _by_pair(minute, entries)
     names = [str(each) for each in minute.endpoints]
     order = sorted(range(len(names)), key=names.__getitem__)
     rank = np.zeros(len(names), np.int64)
     rank[order] = np.arange(len(names))
     place = np.lexsort((rank[target], rank[source]))
-    keys = {"source": rank[source][place], "target": rank[target][place]}
+    source, target, trips = source[place], target[place], trips.at(_inverse(place))
+    columns = {name: column[place] for name, column in columns.items()}
     pairs = Table(
         tuple(names[each] for each in order),
-        keys,
-        _told({name: column[place] for name, column in columns.items()}),
+        {"source": rank[source], "target": rank[target]},
+        _told(columns, trips),
+        trips,
     )
-    return Block(
-        minute.start_ns, minute.windows, pairs, _components(minute, columns, source, target)
-    )
+    components = _components(minute, entries, columns, trips, (source, target))
+    return Block(minute.start_ns, minute.windows, pairs, components)
 
 
-def _by_pair(minute: Sealed) -> tuple[Ints, Ints, dict[str, NDArray[Any]]]:
+def _inverse(place: Ints) -> Ints:
+    found = np.empty_like(place)
+    found[place] = np.arange(len(place))
+    return found
+
+
+def _by_pair(
+    minute: Sealed, entries: Sequence[Entries]
+) -> tuple[Ints, Ints, dict[str, NDArray[Any]], Spread]:
     """Return places of sources and targets, and what was gathered of each such pair."""
     parts = minute.parts
     ends = np.concatenate([np.zeros((2, 0), np.int64), *minute.ends], axis=1)
@@ -82,16 +95,28 @@ def _by_pair(minute: Sealed) -> tuple[Ints, Ints, dict[str, NDArray[Any]]]:
     key = (ends[0] << 32) | ends[1]
     order = np.argsort(key, kind="stable")
     key = key[order]
-    first = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]])[: len(key)])
+    is_first = np.concatenate([[True], key[1:] != key[:-1]])[: len(key)]
+    first = np.flatnonzero(is_first)
     if not len(first):
-        return key, key, columns
+        return key, key, columns, NOTHING
     found = {
         name: np.add.reduceat(columns[name][order], first, dtype=_wide(columns[name]))
         for name in SUMMED
     }
     found["min_ns"] = np.minimum.reduceat(columns["min_ns"][order], first)
     found["max_ns"] = np.maximum.reduceat(columns["max_ns"][order], first)
-    return key[first] >> 32, key[first] & 0xFFFF_FFFF, found
+    pair = np.empty_like(order)
+    pair[order] = np.cumsum(is_first) - 1
+    trips = merged((pair[at], bucket, count) for at, bucket, count in _laid(parts, entries))
+    return key[first] >> 32, key[first] & 0xFFFF_FFFF, found, trips
+
+
+def _laid(parts: Sequence[Part], trips: Sequence[Entries]) -> Iterator[Entries]:
+    """Yield the round trips of each part, by place among the flows of all of them."""
+    before = 0
+    for part, (place, bucket, count) in zip(parts, trips, strict=True):
+        yield place + before, bucket, count
+        before += len(part.flow)
 
 
 def _joined(parts: Sequence[Part], name: str) -> NDArray[Any]:
@@ -103,7 +128,18 @@ def _wide(column: NDArray[Any]) -> type[np.float64 | np.int64]:
     return np.float64 if column.dtype.kind == "f" else np.int64
 
 
-def _told(columns: Columns) -> Columns:
+def _moved(entries: Iterable[Entries], to: Ints) -> Iterator[Entries]:
+    """Yield entries with each place p moved to to[p]; without those where that is less than 0."""
+    for place, bucket, count in entries:
+        now = to[place]
+        if (now >= 0).all():
+            yield now, bucket, count
+        else:
+            mine = now >= 0
+            yield now[mine], bucket[mine], count[mine]
+
+
+def _told(columns: Columns, trips: Spread) -> Columns:
     """Return columns as they are kept."""
     count = columns["count"].astype(np.int64)
     told = {name: columns[name].astype(np.uint32) for name in ("sent", "lost", "refused")}
@@ -115,32 +151,58 @@ def _told(columns: Columns) -> Columns:
     told["rtt_mean_ns"] = np.where(count > 0, np.rint(mean), 0).astype(np.uint32)
     if "max_ns" in columns:
         told["rtt_max_ns"] = columns["max_ns"].astype(np.uint32)
+    for name, value in trips.quantiles(count).items():
+        told[name] = value
+        if "max_ns" in columns:  # a representative may lie beyond
+            inside = np.clip(value, told["rtt_min_ns"], told["rtt_max_ns"])
+            told[name] = np.where(value > 0, inside, 0)
     return told
 
 
 # --- components ---------------------------------------------------------------------------------
 
 
-def _components(minute: Sealed, pairs: Columns, source: Ints, target: Ints) -> Table:
+def _components(
+    minute: Sealed,
+    entries: Sequence[Entries],
+    pairs: Columns,
+    trips: Spread,
+    ends: tuple[Ints, Ints],
+) -> Table:
     of_pairs = np.stack([pairs[name].astype(np.float64) for name in SUMMED])
-    found = _of_rnics(minute, of_pairs, source, target)
-    by_incidence: dict[int, list[Part]] = {}
-    for part in minute.parts:
-        by_incidence.setdefault(id(part.incidence), []).append(part)
-    for parts in by_incidence.values():
-        for name, sums in _of_fabric(parts).items():
-            found[name] = found[name] + sums if name in found else sums
-    names = sorted(found)
-    sums = np.array([found[name] for name in names], np.float64).reshape(-1, len(SUMMED)).T
-    return Table(
-        tuple(names),
-        {"component": np.arange(len(names))},
-        _told(dict(zip(SUMMED, sums, strict=True))),
-    )
+    found = [_of_rnics(minute, of_pairs, trips, *ends)]
+    by_incidence: dict[int, list[int]] = {}
+    for n, part in enumerate(minute.parts):
+        by_incidence.setdefault(id(part.incidence), []).append(n)
+    found += [
+        _of_fabric([minute.parts[n] for n in mine], [entries[n] for n in mine])
+        for mine in by_incidence.values()
+    ]
+    names = sorted({name for each in found for name in each.names})
+    number = {name: place for place, name in enumerate(names)}
+    sums = np.zeros((len(SUMMED), len(names)))
+    moved = list[Entries]()
+    for each in found:
+        place = np.array([number[name] for name in each.names], np.int64)
+        sums[:, place] += each.sums
+        moved.append((place[each.trips.place], each.trips.bucket, each.trips.count))
+    spread = merged(moved)
+    told = _told(dict(zip(SUMMED, sums, strict=True)), spread)
+    return Table(tuple(names), {"component": np.arange(len(names))}, told, spread)
 
 
-def _of_rnics(minute: Sealed, sums: Floats, source: Ints, target: Ints) -> dict[str, Floats]:
-    """Return what crossed each RNIC, by its name; one that a pair shares is crossed once."""
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """What crossed some components, each of another name."""
+
+    names: Sequence[str]
+    sums: Floats
+    """(n_sums, n)"""
+    trips: Spread
+
+
+def _of_rnics(minute: Sealed, sums: Floats, trips: Spread, source: Ints, target: Ints) -> _Sums:
+    """Return what crossed each RNIC; one that a pair shares is crossed once."""
     names = [str(rnic(*minute.rnics[each])) for each in minute.endpoints]
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
     number = np.array([numbers[name] for name in names], np.int64)
@@ -148,7 +210,11 @@ def _of_rnics(minute: Sealed, sums: Floats, source: Ints, target: Ints) -> dict[
     total = _summed(a, sums, len(numbers))
     apart = a != b
     total += _summed(b[apart], sums[:, apart], len(numbers))
-    return dict(zip(numbers, total.T, strict=True))
+    every = (trips.place, trips.bucket, trips.count)
+    spread = merged(
+        moved for each in (a, np.where(apart, b, -1)) for moved in _moved([every], each)
+    )
+    return _Sums(tuple(numbers), total, spread)
 
 
 def _summed(place: NDArray[Any], sums: Floats, size: int) -> Floats:
@@ -157,12 +223,13 @@ def _summed(place: NDArray[Any], sums: Floats, size: int) -> Floats:
     return np.stack([np.bincount(place, each, size) if each.any() else none for each in sums])
 
 
-def _of_fabric(parts: Sequence[Part]) -> dict[str, Floats]:
-    """Return what crossed each switch and link, by its name; `parts` are of one incidence."""
+def _of_fabric(parts: Sequence[Part], entries: Sequence[Entries]) -> _Sums:
+    """Return what crossed each switch and link; `parts` are of one incidence."""
     there, back = (np.concatenate([getattr(p, name) for p in parts]) for name in ("there", "back"))
-    known = np.flatnonzero((there >= 0) & (back >= 0))
+    is_known = (there >= 0) & (back >= 0)
+    known = np.flatnonzero(is_known)
     if not len(known):
-        return {}
+        return _Sums((), np.zeros((len(SUMMED), 0)), NOTHING)
     sums = np.stack([_joined(parts, name)[known].astype(np.float64) for name in SUMMED])
     there, back = there[known], back[known]
     rows, place = _met(len(parts[0].incidence), there, back)
@@ -172,10 +239,13 @@ def _of_fabric(parts: Sequence[Part]) -> dict[str, Floats]:
     total = np.zeros((len(SUMMED), len(names) + 1))
     for column in crossed.T:
         total += _summed(column, by_row, len(names) + 1)
+    trips = _moved(_laid(parts, entries), np.where(is_known, np.cumsum(is_known) - 1, -1))
+    spread = crossing(trips, crossed[there], crossed[back], len(names))
     for first in range(0, len(known), AT_ONCE):
         mine = slice(first, first + AT_ONCE)
-        total -= _twice(crossed[there[mine]], crossed[back[mine]], sums[:, mine], len(names) + 1)
-    return dict(zip(names, total.T, strict=False))  # the last one is none
+        ways = crossed[there[mine]], crossed[back[mine]]
+        total -= _twice(*ways, sums[:, mine], len(names) + 1)
+    return _Sums(names, total[:, :-1], spread)  # the last one is none
 
 
 def _crossed(incidence: Incidence, rows: Ints) -> tuple[NDArray[np.int32], list[str]]:

@@ -15,6 +15,9 @@ SECOND = 10**9
 SUFFIX = ".parquet"
 HISTORY = ".history"
 """Suffix of the folder, beside the database."""
+FORMAT = 2
+"""Version of the columns. Of what 1 wrote, which says no version, it is not known how round trips
+are spread; all other columns are the same."""
 
 
 class Tier(StrEnum):
@@ -34,7 +37,15 @@ class What(StrEnum):
 
     PAIRS = "pairs"
     COMPONENTS = "components"
+    PAIR_TRIPS = "pair_trips"
+    COMPONENT_TRIPS = "component_trips"
 
+
+TRIPS: Mapping[What, What] = {
+    What.PAIRS: What.PAIR_TRIPS,
+    What.COMPONENTS: What.COMPONENT_TRIPS,
+}
+"""How the round trips of which are spread."""
 
 FORMS: Mapping[Tier, str] = {Tier.MINUTE: "%H%M", Tier.HOUR: "%H"}
 

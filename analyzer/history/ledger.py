@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.history.trips import Gathered, Trips
 from analyzer.history.ways import Ways
 from analyzer.intake.flows import FlowNumbers, WindowRows
 from analyzer.intake.table import WindowTable
@@ -50,6 +51,8 @@ class Part:
     incidence: Incidence
     columns: Mapping[str, NDArray[Any]]
     """By the names of COLUMNS."""
+    trips: Gathered
+    """How their round trips are spread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,7 @@ class _Minute:
     """Windows that were added, without what came late of some."""
     columns: dict[str, NDArray[Any]] = field(default_factory=dict)
     """(n,) by the flow's number."""
+    trips: Trips = field(default_factory=Trips)
     parts: list[Part] = field(default_factory=list)
     endpoints: dict[EndpointId, Endpoint] = field(default_factory=dict)
 
@@ -99,6 +103,7 @@ class _Minute:
         least = np.where(rows.count > 0, rows.min_ns, NO_MIN).astype(np.uint32)
         columns["min_ns"][flow] = np.minimum(columns["min_ns"][flow], least)
         columns["max_ns"][flow] = np.maximum(columns["max_ns"][flow], rows.max_ns)
+        self.trips.add(rows)
 
     def cut(self, flow: Ints, ways: Ways) -> None:
         """Make a part of what flows have gathered on the ways that they took so far."""
@@ -108,7 +113,8 @@ class _Minute:
         if not len(flow):
             return
         gathered = {name: column[flow] for name, column in columns.items()}
-        self.parts.append(Part(flow, *ways.of(flow), ways.incidence, gathered))
+        trips = self.trips.cut(flow)
+        self.parts.append(Part(flow, *ways.of(flow), ways.incidence, gathered, trips))
         for name, column in columns.items():
             column[flow] = NO_MIN if name == "min_ns" else 0
 

@@ -3,7 +3,7 @@
 
 import { path } from "./api.js";
 import { h } from "./dom.js";
-import { facts, incidents, link, name, none, section, series, step, table, to } from "./parts.js";
+import { facts, incidents, link, name, none, section, series, spread, step, table, to } from "./parts.js";
 import { count, loss, rtt } from "./words.js";
 
 export const title = (_, query) => `${query.source ?? ""} → ${query.target ?? ""}`;
@@ -27,7 +27,7 @@ export function view(data) {
     ]),
     section("Where the time goes", "rtt", breakdown(data.now?.rtt)),
     data.incidents.length ? section("Incidents", "incidents", incidents(data.incidents, "Incidents that this pair is part of")) : null,
-    section("The last hour", "series", series("Probes of this pair by minute", data.series ?? [], [[8, "largest round trip"], [7, "mean"], [6, "least"]], "pair")),
+    section("The last hour", "series", series("Probes of this pair by minute", data.series ?? [], spread(data.series ?? [], 3, [[8, "largest round trip"], [7, "mean"], [6, "least"]]), "pair")),
     section("By source port", "ports", ports(data.ports ?? [])),
   ];
 }

@@ -157,6 +157,12 @@ export function choice(label, options, chosen, choose) {
     h("button", { type: "button", id: `choose-${label.replaceAll(" ", "-")}-${value}`, "aria-pressed": String(value === chosen), onclick: () => choose(value) }, text)));
 }
 
+// Lines of p50, p90 and p99, which stand in a row from `at` on; others where no row knows them.
+export function spread(rows, at, others) {
+  const known = rows.some((row) => row[at] !== null && row[at] !== undefined);
+  return known ? [[at + 2, "p99 of round trips"], [at + 1, "p90"], [at, "p50"]] : others;
+}
+
 // Loss as bars and round trips as lines over time; the same numbers as a table below.
 export function series(title, rows, lines, key) {
   if (!rows.length) return none(`${title}: nothing is known of this time.`);

@@ -5,7 +5,7 @@ import { path, post } from "./api.js";
 import { h, replace } from "./dom.js";
 import { heat } from "./heat.js";
 import { open } from "./matrix.js";
-import { badge, choice, facts, failure, icon, incidents, name, none, section, series, some, to } from "./parts.js";
+import { badge, choice, facts, failure, icon, incidents, name, none, section, series, some, spread, to } from "./parts.js";
 import { count, label, measure, number, plural, share, span, time } from "./words.js";
 
 export const title = (id) => `Task ${id}`;
@@ -24,7 +24,7 @@ export function view(data, { id, query, go, say }) {
       ? incidents(data.incidents, "Incidents that this task was part of") : none("None is open.")),
     (data.missing ?? []).length ? section("Missing", "missing", h("p", {}, icon("silent"), " ",
       some(data.missing.map((each) => [name(each.container), " declared ", time(each.declared_ns)]), 10))) : null,
-    section("The last hour", "series", series("Probes of this task by minute", data.series ?? [], [[3, "mean round trip"]], "task")),
+    section("The last hour", "series", series("Probes of this task by minute", data.series ?? [], spread(data.series ?? [], 4, [[3, "mean round trip"]]), "task")),
     section("Between its ends", "matrix", data.matrix ? [
       h("div", { class: "controls" }, choice("Show", [["loss", "Loss"], ["delay", "Delay"]], show,
         (chosen) => go(`${to.task(id)}?show=${chosen}`))),

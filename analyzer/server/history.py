@@ -15,6 +15,7 @@ from analyzer.server.identity import require_admin
 from analyzer.server.pages import LIMIT, After, Limit
 from analyzer.server.problems import Problem
 from analyzer.store.past import Place, Wanted, page
+from analyzer.store.together import together
 from netagent.model.errors import RemoteProtocolError
 
 DEFAULT_NS = 3600 * 10**9
@@ -44,7 +45,8 @@ async def history(
 ) -> Response[bytes]:
     """Return what a component, or pairs of endpoints, lost, and how long their round trips took.
 
-    One row for each minute, or hour; `windows` says how many windows of it were judged. Without
+    One row for each minute, or hour; `windows` says how many windows of it were judged. Quantiles
+    (`rtt_p50_ns` and others) are null where they are not known. Without
     `since_ns` and `until_ns` (Unix nanoseconds), the last hour.
     """
     analyzer = analyzer_of(request)
@@ -67,6 +69,34 @@ async def history(
     )
 
 
+@get(
+    "/v1/history/together",
+    responses={200: gives("Rows in the order of time."), 400: PROBLEM, 403: PROBLEM, 503: PROBLEM},
+    tags=["incidents"],
+)
+async def as_one(
+    request: Call,
+    source: End = None,
+    target: End = None,
+    endpoint: End = None,
+    since_ns: Ns = None,
+    until_ns: Ns = None,
+    tier: FromQuery[str] = Tier.MINUTE.value,
+) -> Response[bytes]:
+    """Return what many pairs lost together, and how long their round trips took.
+
+    One row for each minute, or hour. Quantiles are of all round trips of all these pairs; null
+    where that is not known of some, or not any more: of minutes for a day.
+    """
+    analyzer = analyzer_of(request)
+    require_admin(request, analyzer.config.admins)
+    given = {"component": None, "source": source, "target": target, "endpoint": endpoint}
+    wanted = _wanted(analyzer, given, since_ns, until_ns, tier)
+    async with analyzer.reading:
+        rows = await asyncio.to_thread(together, analyzer.config.database, wanted)
+    return as_json({"tier": wanted.tier.value, "rows": [each._asdict() for each in rows]})
+
+
 @get("/v1/history/counts", responses={403: PROBLEM}, tags=["incidents"])
 async def counts(request: Call) -> Response[bytes]:
     """Return what became of minutes since the judge started.
@@ -78,7 +108,7 @@ async def counts(request: Call) -> Response[bytes]:
     return as_json(await analyzer.judge.look("history", dict[str, int]))
 
 
-ROUTES = (history, counts)
+ROUTES = (history, as_one, counts)
 
 
 def _wanted(

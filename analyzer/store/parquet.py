@@ -35,6 +35,10 @@ vain. Chosen: one pair is read in half of the time that DuckDB's 122,880 take; f
 
 Values = Mapping[str, Any]
 Columns = Mapping[str, NDArray[Any]]
+Tables = Mapping[str, Columns]
+"""By the names that a query has for them."""
+NO_TABLES: Tables = {}
+NO_LABELS: Mapping[str, str] = {}
 
 
 class Parquet:
@@ -56,25 +60,31 @@ class Parquet:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
-    def write(self, path: Path, query: str, values: Values, columns: Columns | None = None) -> int:
+    def write(
+        self,
+        path: Path,
+        query: str,
+        values: Values,
+        tables: Tables = NO_TABLES,
+        labels: Mapping[str, str] = NO_LABELS,
+    ) -> int:
         """Write what `query` returns to the file at `path`; return its bytes.
 
-        The query's parameters are `values`, and `columns` its table of that name. Raises
-        CapabilityMissing where the disk refuses, RemoteProtocolError where it reads damage.
+        The query's parameters are `values`, and it may read `tables`. `labels` become the file's
+        key-value metadata: names are identifiers, and values plain. Raises CapabilityMissing where
+        the disk refuses, RemoteProtocolError where it reads damage.
         """
+        half = path.with_name(path.name + HALF)
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return self._write(path, path.with_name(path.name + HALF), query, values, columns)
+            return self._write(path, half, f"COPY ({query}) TO {_to(half, labels)}", values, tables)
         except OSError as error:
             raise _refused(path, error) from error
 
-    def _write(
-        self, path: Path, half: Path, query: str, values: Values, columns: Columns | None
-    ) -> int:
+    def _write(self, path: Path, half: Path, copy: str, values: Values, tables: Tables) -> int:
         try:
-            with _refusals(half), self._table(columns):
-                found = self._connection.sql(query, params=dict(values))
-                found.write_parquet(str(half), compression=CODEC, row_group_size=GROUP_ROWS)
+            with _refusals(half), self._tables(tables):
+                self._connection.execute(copy, dict(values))
             size = _synced(half)
             half.replace(path)
         finally:
@@ -83,15 +93,14 @@ class Parquet:
         return size
 
     @contextmanager
-    def _table(self, columns: Columns | None) -> Iterator[None]:
-        if columns is None:
-            yield
-            return
-        self._connection.register("columns", dict(columns))
+    def _tables(self, tables: Tables) -> Iterator[None]:
+        for name, columns in tables.items():
+            self._connection.register(name, dict(columns))
         try:
             yield
         finally:
-            self._connection.unregister("columns")
+            for name in tables:
+                self._connection.unregister(name)
 
     def rows(self, query: str, values: Values) -> list[tuple[Any, ...]]:
         """Return the rows of a query; RemoteProtocolError where a file that it reads is damaged."""
@@ -110,6 +119,14 @@ class Parquet:
     def interrupt(self) -> None:
         """Let what another thread does end now, with an error."""
         self._connection.interrupt()
+
+
+def _to(path: Path, labels: Mapping[str, str]) -> str:
+    """Return where a COPY writes to, and how."""
+    said = ", ".join(f"{name}: '{value}'" for name, value in labels.items())
+    metadata = f", KV_METADATA {{{said}}}" if said else ""
+    name = str(path).replace("'", "''")
+    return f"'{name}' (FORMAT parquet, COMPRESSION {CODEC}, ROW_GROUP_SIZE {GROUP_ROWS}{metadata})"
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:

@@ -13,7 +13,9 @@ from typing import Any
 import structlog
 
 from analyzer.history.files import HISTORY, Tier, What
+from analyzer.history.spread import SHARES
 from analyzer.store.parquet import Parquet, names_of
+from analyzer.store.rows import known
 from analyzer.store.tiers import pieces_between
 from netagent.model.errors import RemoteProtocolError
 
@@ -25,39 +27,28 @@ FILES = 60
 COLUMNS: Mapping[What, tuple[str, ...]] = {
     What.PAIRS: (
         "start_ns", "windows", "source", "target", "sent", "lost", "refused", "rtt_count",
-        "rtt_min_ns", "rtt_mean_ns", "rtt_max_ns",
+        "rtt_min_ns", "rtt_mean_ns", "rtt_max_ns", *SHARES,
     ),
     What.COMPONENTS: (
         "start_ns", "windows", "component", "sent", "lost", "refused", "rtt_count", "rtt_mean_ns",
+        *SHARES,
     ),
 }  # fmt: skip
-QUERIES: Mapping[What, str] = {
-    What.PAIRS: """
-SELECT start_ns, windows, source, target, sent, lost, refused, rtt_count,
-    rtt_min_ns, rtt_mean_ns, rtt_max_ns
-FROM read_parquet($files)
-WHERE start_ns >= $since_ns
+OF_PAIRS = """start_ns >= $since_ns
     AND ($source::VARCHAR IS NULL OR source = $source)
     AND ($target::VARCHAR IS NULL OR target = $target)
-    AND ($endpoint::VARCHAR IS NULL OR source = $endpoint OR target = $endpoint)
+    AND ($endpoint::VARCHAR IS NULL OR source = $endpoint OR target = $endpoint)"""
+QUERIES: Mapping[What, str] = {
+    What.PAIRS: f"""
+SELECT {", ".join(COLUMNS[What.PAIRS])} FROM {known("$files")} WHERE {OF_PAIRS}
 ORDER BY start_ns, source, target LIMIT $limit OFFSET $skip
-""",
-    What.COMPONENTS: """
-SELECT start_ns, windows, component, sent, lost, refused, rtt_count, rtt_mean_ns
-FROM read_parquet($files)
+""",  # noqa: S608 - names of ours
+    What.COMPONENTS: f"""
+SELECT {", ".join(COLUMNS[What.COMPONENTS])} FROM {known("$files")}
 WHERE start_ns >= $since_ns AND component = $component
 ORDER BY start_ns LIMIT $limit OFFSET $skip
-""",
+""",  # noqa: S608 - likewise
 }
-
-
-BY_MINUTE = """
-SELECT start_ns, sum(sent)::BIGINT, sum(lost)::BIGINT,
-    exp(sum(rtt_count * ln(greatest(rtt_mean_ns, 1))) / nullif(sum(rtt_count), 0))
-FROM read_parquet($files)
-WHERE start_ns >= $since_ns AND source IN (SELECT unnest($sources::VARCHAR[]))
-GROUP BY start_ns ORDER BY start_ns
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,32 +118,6 @@ def page(database: str, wanted: Wanted, after: Place | None, limit: int) -> Page
                 found.following = _place(found.rows, begin)
                 break
     return found
-
-
-def by_minute(
-    database: str, sources: Sequence[str], since_ns: int, until_ns: int
-) -> list[tuple[int, int, int, float | None]]:
-    """Return, of all that some endpoints probed, a row a minute, in the order of time.
-
-    That is its start, probes sent and lost, and the geometric mean of round trips in ns, None where
-    there was none. Files that are damaged are left out. Raises CapabilityMissing.
-    """
-    folder = Path(database + HISTORY)
-    pieces = pieces_between(folder, Tier.MINUTE, since_ns, until_ns)
-    paths = [folder / piece.path for piece in pieces if piece.what is What.PAIRS]
-    if not paths or not sources:
-        return []
-    values = {"since_ns": since_ns, "sources": list(sources)}
-    with Parquet(folder / "spill-of-questions") as parquet:
-        try:
-            found = parquet.rows(BY_MINUTE, {"files": names_of(paths), **values})
-        except RemoteProtocolError:
-            whole = [path for path in paths if parquet.is_whole(path)]
-            log.warning("history_damaged", files=sorted(str(p) for p in {*paths} - {*whole}))
-            if not whole or len(whole) == len(paths):
-                return []
-            found = parquet.rows(BY_MINUTE, {"files": names_of(whole), **values})
-    return [(start, sent, lost, mean) for start, sent, lost, mean in found]
 
 
 def _read(

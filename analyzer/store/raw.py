@@ -74,7 +74,8 @@ class Windows:
             hosts = list(dict.fromkeys(each.host for each in self._rows))
             numbers = self._numbers
             ends = [str(numbers.endpoint(n)) for n in range(numbers.endpoints)]
-            self._parquet.write(path, WINDOWS, {"hosts": hosts, "ends": ends}, self._columns(hosts))
+            values, columns = {"hosts": hosts, "ends": ends}, self._columns(hosts)
+            self._parquet.write(path, WINDOWS, values, {"columns": columns})
             self.rows += self._waiting
             self.files += 1
         self._rows, self._waiting, self._numbers = [], 0, FlowNumbers()

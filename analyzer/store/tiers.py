@@ -5,60 +5,27 @@ An hour is made of the files of its minutes, once a later one is written. So not
 memory, and a restart loses nothing of it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import structlog
 
 from analyzer.config import History
 from analyzer.history.blocks import Block, Table
-from analyzer.history.files import HISTORY, Piece, Tier, What, due, excess
-from analyzer.store.parquet import HALF, Columns, Parquet, Values, names_of
+from analyzer.history.files import FORMAT, HISTORY, TRIPS, Piece, Tier, What, due, excess
+from analyzer.store.parquet import HALF, NO_TABLES, Columns, Parquet, Values, names_of
+from analyzer.store.rows import MERGE, MERGE_TRIPS, MERGE_UNKNOWN, SPREADING, WRITE
 from netagent.model.errors import RemoteProtocolError
 
 log = structlog.get_logger()
 
 SECOND = 10**9
-WRITE: Mapping[What, str] = {
-    What.PAIRS: """
-SELECT $start_ns::BIGINT AS start_ns, $windows::INTEGER AS windows,
-    list_extract($names::VARCHAR[], source + 1) AS source,
-    list_extract($names::VARCHAR[], target + 1) AS target,
-    sent::BIGINT AS sent, lost::BIGINT AS lost, refused::BIGINT AS refused,
-    rtt_count::BIGINT AS rtt_count, rtt_min_ns, rtt_mean_ns, rtt_max_ns
-FROM columns
-""",
-    What.COMPONENTS: """
-SELECT $start_ns::BIGINT AS start_ns, $windows::INTEGER AS windows,
-    list_extract($names::VARCHAR[], component + 1) AS component,
-    sent::BIGINT AS sent, lost::BIGINT AS lost, refused::BIGINT AS refused,
-    rtt_count::BIGINT AS rtt_count, rtt_mean_ns
-FROM columns
-""",
-}
-"""From columns to a minute's file."""
-MERGE: Mapping[What, str] = {
-    What.PAIRS: """
-SELECT $start_ns::BIGINT AS start_ns, $windows::INTEGER AS windows, source, target,
-    sum(sent)::BIGINT AS sent, sum(lost)::BIGINT AS lost, sum(refused)::BIGINT AS refused,
-    sum(rtt_count)::BIGINT AS rtt_count,
-    coalesce(min(rtt_min_ns) FILTER (rtt_count > 0), 0)::UINTEGER AS rtt_min_ns,
-    coalesce(round(exp(sum(rtt_count * ln(rtt_mean_ns)) FILTER (rtt_count > 0)
-        / sum(rtt_count))), 0)::UINTEGER AS rtt_mean_ns,
-    max(rtt_max_ns) AS rtt_max_ns
-FROM read_parquet($files) GROUP BY source, target ORDER BY source, target
-""",
-    What.COMPONENTS: """
-SELECT $start_ns::BIGINT AS start_ns, $windows::INTEGER AS windows, component,
-    sum(sent)::BIGINT AS sent, sum(lost)::BIGINT AS lost, sum(refused)::BIGINT AS refused,
-    sum(rtt_count)::BIGINT AS rtt_count,
-    coalesce(round(exp(sum(rtt_count * ln(rtt_mean_ns)) FILTER (rtt_count > 0)
-        / sum(rtt_count))), 0)::UINTEGER AS rtt_mean_ns
-FROM read_parquet($files) GROUP BY component ORDER BY component
-""",
-}
-"""From files of minutes to an hour's."""
+SPREAD_S = 86_400
+"""Seconds for which histograms of minutes are kept. Chosen: their quantiles stay, and the hours'
+histograms; they take more than all the rest of a minute, and add up tasks of the last day."""
+LABELS = {"netagent_history": str(FORMAT)}
 WINDOWS = """
 SELECT coalesce(sum(windows), 0) FROM (
     SELECT DISTINCT start_ns, windows FROM read_parquet($files))
@@ -132,17 +99,20 @@ class Tiers:
         return self._sizes[tier, what].keys() - damaged
 
     def _write_minute(self, block: Block, what: What, table: Table) -> None:
-        values = {
-            "start_ns": block.start_ns, "windows": block.windows, "names": list(table.names),
-        }  # fmt: skip
+        values = {"start_ns": block.start_ns, "names": list(table.names)}
         columns = {**table.keys, **table.columns}
-        self._write(Piece(Tier.MINUTE, block.start_ns, what), WRITE[what], values, columns)
+        piece = Piece(Tier.MINUTE, block.start_ns, what)
+        self._write(piece, WRITE[what], values | {"windows": block.windows}, columns)
+        if len(table.spread):
+            piece = Piece(Tier.MINUTE, block.start_ns, TRIPS[what])
+            self._write(piece, WRITE[piece.what], values, _entries(table))
 
     def _write(
         self, piece: Piece, query: str, values: Values, columns: Columns | None = None
     ) -> None:
         path = self._folder / piece.path
-        size = self._parquet.write(path, query, values, columns)
+        tables = NO_TABLES if columns is None else {"columns": columns}
+        size = self._parquet.write(path, query, values, tables, LABELS)
         self._sizes[piece.tier, piece.what][piece.start_ns] = size
         self.counts.written += 1
 
@@ -152,19 +122,34 @@ class Tiers:
 
     def _merge(self, start_ns: int, what: What) -> None:
         """Make an hour of those of its minutes that can be read."""
+        self._of_whole(start_ns, TRIPS[what], self._merge_trips)
+        self._of_whole(start_ns, what, self._merge_all)
+
+    def _of_whole(
+        self, start_ns: int, what: What, merge: Callable[[int, What, list[str]], None]
+    ) -> None:
         paths = self._minutes(start_ns, what)
         try:
-            self._merge_all(start_ns, what, paths)
+            if paths:
+                merge(start_ns, what, names_of(paths))
         except RemoteProtocolError:
             whole = [path for path in paths if self._is_whole(path)]
             if whole:
-                self._merge_all(start_ns, what, whole)
+                merge(start_ns, what, names_of(whole))
 
-    def _merge_all(self, start_ns: int, what: What, paths: Sequence[Path]) -> None:
-        files = names_of(paths)
+    def _merge_trips(self, start_ns: int, what: What, files: list[str]) -> None:
+        values = {"start_ns": start_ns, "files": files}
+        self._write(Piece(Tier.HOUR, start_ns, what), MERGE_TRIPS[what], values)
+
+    def _merge_all(self, start_ns: int, what: What, files: list[str]) -> None:
         ((windows,),) = self._parquet.rows(WINDOWS, {"files": files})
-        values = {"start_ns": start_ns, "windows": int(windows), "files": files}
-        self._write(Piece(Tier.HOUR, start_ns, what), MERGE[what], values)
+        values: dict[str, Any] = {"start_ns": start_ns, "windows": int(windows), "files": files}
+        query = MERGE_UNKNOWN[what]
+        trips = Piece(Tier.HOUR, start_ns, TRIPS[what])
+        if start_ns in self._sizes[Tier.HOUR, trips.what]:
+            values |= {"trips": names_of([self._folder / trips.path]), **SPREADING}
+            query = MERGE[what]
+        self._write(Piece(Tier.HOUR, start_ns, what), query, values)
 
     def _minutes(self, start_ns: int, what: What) -> list[Path]:
         until_ns = start_ns + Tier.HOUR.width_ns
@@ -183,25 +168,36 @@ class Tiers:
 
     def _trim(self, newest_ns: int) -> None:
         keep = self._keep
+        for what in TRIPS.values():
+            before_ns = newest_ns - SPREAD_S * SECOND
+            for start_ns in [each for each in self._sizes[Tier.MINUTE, what] if each < before_ns]:
+                self._drop(Piece(Tier.MINUTE, start_ns, what))
         for tier, most, age_s in (
             (Tier.MINUTE, keep.minute_bytes, keep.minute_age_s),
             (Tier.HOUR, keep.hour_bytes, keep.hour_age_s),
         ):
-            sizes = dict(self._sizes[tier, What.PAIRS])
-            for start_ns, size in self._sizes[tier, What.COMPONENTS].items():
-                sizes[start_ns] = sizes.get(start_ns, 0) + size
+            sizes: dict[int, int] = {}
+            for what in What:
+                for start_ns, size in self._sizes[tier, what].items():
+                    sizes[start_ns] = sizes.get(start_ns, 0) + size
             before_ns = newest_ns - age_s * SECOND
             for start_ns in excess(sizes, max_bytes=most, before_ns=before_ns):
-                self._drop(tier, start_ns)
+                for what in What:
+                    self._drop(Piece(tier, start_ns, what))
 
-    def _drop(self, tier: Tier, start_ns: int) -> None:
-        for what in What:
-            piece = Piece(tier, start_ns, what)
-            self._damaged.discard(piece)
-            if self._sizes[tier, what].pop(start_ns, None) is not None:
-                path = self._folder / piece.path
-                path.unlink(missing_ok=True)
-                remove_if_empty(path.parent)
+    def _drop(self, piece: Piece) -> None:
+        self._damaged.discard(piece)
+        if self._sizes[piece.tier, piece.what].pop(piece.start_ns, None) is not None:
+            path = self._folder / piece.path
+            path.unlink(missing_ok=True)
+            remove_if_empty(path.parent)
+
+
+def _entries(table: Table) -> Columns:
+    """Return the histograms of a table, one of their entries a row."""
+    spread = table.spread
+    keys = {name: places[spread.place] for name, places in table.keys.items()}
+    return keys | {"bucket": spread.bucket, "many": spread.count}
 
 
 def _nothing() -> dict[tuple[Tier, What], dict[int, int]]:

@@ -2,14 +2,18 @@
 """Minutes by pair and by component, one row of one summary after the other: slow and literal."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from analyzer.history.blocks import Block, Table
+from analyzer.history.spread import STEP
 from analyzer.localize.topology import LearnedTopology
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId
 from netagent.model.path import rnic
+from netagent.wire.histogram import GAMMA
 from netagent.wire.messages import Summary
 from tests.oracles.rows import rows_of
 
@@ -27,8 +31,10 @@ class Sums:
     ln: float = 0.0
     least: int = 0
     most: int = 0
+    buckets: Counter[int] = field(default_factory=Counter)
+    """Round trips by bucket of a summary."""
 
-    def add(self, row: Mapping[str, int]) -> None:
+    def add(self, row: Mapping[str, Any]) -> None:
         """Add one row."""
         self.sent += row["sent"]
         self.lost += row["lost"]
@@ -38,11 +44,28 @@ class Sums:
             self.most = max(self.most, row["max_ns"])
             self.count += row["count"]
             self.ln += row["count"] * row["mean_ln"]
+            self.buckets.update(row["buckets"])
 
     @property
     def mean(self) -> int:
         """Return the geometric mean of the round trips; 0 where there is none."""
         return round(math.exp(self.ln / self.count)) if self.count else 0
+
+    def quantile(self, share: float, *, has_extremes: bool) -> int:
+        """Return the quantile as it is kept; 0 where it is not known.
+
+        It is the representative of the bucket of STEP of a summary's that holds it.
+        """
+        if not self.count or self.buckets.total() != self.count:
+            return 0
+        rank, until = math.ceil(share * self.count), 0
+        for fine, many in sorted(self.buckets.items()):
+            until += many
+            if until >= rank:
+                ratio, bucket = GAMMA**STEP, math.ceil(fine / STEP)
+                value = round(2 * ratio**bucket / (ratio + 1))
+                return min(max(value, self.least), self.most) if has_extremes else value
+        raise AssertionError("more than all")
 
 
 @dataclass

@@ -165,18 +165,21 @@ def tasks() -> Plain:
     return {"tasks": told, "omitted": 0}
 
 
-def series(columns: int) -> list[list[Any]]:
-    """Return an hour of which the page looks at that many last columns."""
+def series(before: int, after: int) -> list[list[Any]]:
+    """Return an hour with so many columns of round trips before and behind the quantiles.
+
+    In its first minutes, written by an analyzer of before, quantiles are not known.
+    """
     made: list[list[Any]] = []
-    unknown = [None] * 3 if columns == 3 else []  # quantiles of the past
     for n in range(60):
         start_ns = NOW_NS - (60 - n) * 60 * S
         if 20 <= n < 23:
-            made.append([start_ns, 0, 0, *unknown, *[None] * columns])
+            made.append([start_ns, 0, 0, *[None] * (before + 3 + after)])
             continue
         lost = 340 if n > 56 else 0
-        trips = [60_000 * 3**k + 900 * (n % 7) for k in range(columns)]
-        made.append([start_ns, 11_520, lost, *unknown, *trips])
+        trips = [60_000 * 3**k + 900 * (n % 7) for k in range(before + after)]
+        spread = [61_000, 88_000, 301_000] if n > 10 else [None] * 3
+        made.append([start_ns, 11_520, lost, *trips[:before], *spread, *trips[before:]])
     return made
 
 
@@ -201,7 +204,7 @@ def task(name: str = "train-a") -> Plain:
             "pairs": 12, "groups_omitted": 0,
         },
         "matrix": matrix("host", "h0", "h2"),
-        "series": series(1),
+        "series": series(1, 0),
         "incidents": [short(), SILENT],
         "inquiry": {
             "at_ns": NOW_NS - 61 * S,
@@ -303,7 +306,7 @@ def pair() -> Plain:
             "p50_ns": 60_800, "p95_ns": 88_000, "p99_ns": 301_000,
             "rtt": {"prober_ns": 8_100, "network_ns": 61_000, "responder_ns": 14_900},
         },
-        "series": series(3),
+        "series": series(0, 3),
         "ports": [
             {"port": 49153, "sent": 10, "lost": 8, "rtt_ns": 61_300,
              "path": ["leaf-s0-r0", "spine-1", "leaf-s1-r0"],

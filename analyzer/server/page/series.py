@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The last hour by the minute, of a pair or of a task, from the minutes on disk.
 
-A minute holds the least, the geometric mean and the largest of a pair's round trips. How they are
-spread is not kept, so quantiles of the past are not known.
+Quantiles are null where a minute was written before they were kept, or an agent did not tell how
+its round trips are spread.
 """
 
 import asyncio
@@ -12,8 +12,10 @@ from typing import Any
 import structlog
 
 from analyzer.history.files import Tier
+from analyzer.history.spread import SHARES
 from analyzer.server.analyzer import Analyzer
-from analyzer.store.past import Wanted, by_minute, page
+from analyzer.store.past import Wanted, page
+from analyzer.store.together import together
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError
 
 log = structlog.get_logger()
@@ -37,13 +39,13 @@ class Series:
         self._known: dict[tuple[str, str], tuple[float, list[Row]]] = {}
 
     async def of_pair(self, source: str, target: str) -> list[Row]:
-        """Return rows of [start, sent, lost, p50, p95, p99, least, mean, largest], times in ns."""
+        """Return rows of [start, sent, lost, p50, p90, p99, least, mean, largest], times in ns."""
 
         def read(since_ns: int, until_ns: int) -> list[Row]:
             wanted = Wanted(Tier.MINUTE, since_ns, until_ns, source=source, target=target)
             rows = page(self._analyzer.config.database, wanted, None, MINUTES).rows
             return [
-                [each["start_ns"], each["sent"], each["lost"], None, None, None]
+                [each["start_ns"], each["sent"], each["lost"], *(each[name] for name in SHARES)]
                 + [
                     each[name] if each["rtt_count"] else None
                     for name in ("rtt_min_ns", "rtt_mean_ns", "rtt_max_ns")
@@ -54,13 +56,16 @@ class Series:
         return await self._read((source, target), read)
 
     async def of_task(self, task: str, sources: Sequence[str]) -> list[Row]:
-        """Return rows of [start, sent, lost, mean round trip], times in ns."""
+        """Return rows of [start, sent, lost, mean round trip, p50, p90, p99], times in ns."""
 
         def read(since_ns: int, until_ns: int) -> list[Row]:
-            rows = by_minute(self._analyzer.config.database, sources, since_ns, until_ns)
+            wanted = Wanted(Tier.MINUTE, since_ns, until_ns)
+            rows = together(self._analyzer.config.database, wanted, sources)
             return [
-                [start, sent, lost, None if mean is None else round(mean)]
-                for start, sent, lost, mean in rows
+                [each.start_ns, each.sent, each.lost]
+                + [None if each.rtt_mean_ns is None else round(each.rtt_mean_ns)]
+                + [getattr(each, name) for name in SHARES]
+                for each in rows
             ]
 
         return await self._read((task, ""), read)

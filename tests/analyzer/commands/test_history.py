@@ -24,13 +24,15 @@ def pair(minute, sent, lost, *rtt, target="b/rail0"):
         "start_ns": START_NS + minute * MINUTE_NS, "windows": 12, "source": "a/rail0",
         "target": target, "sent": sent, "lost": lost, "refused": 0, "rtt_count": 10 * bool(rtt),
         "rtt_min_ns": least, "rtt_mean_ns": mean, "rtt_max_ns": most,
+        "rtt_p50_ns": mean or None, "rtt_p90_ns": most or None, "rtt_p99_ns": most or None,
     }  # fmt: skip
 
 
-def told(*pages, damaged=0):
+def told(*pages, damaged=0, together=()):
     found = Told()
     for rows in pages:
         found.add({"rows": rows, "damaged": damaged})
+    found.add_quantiles(together)
     return list(report(found))
 
 
@@ -39,25 +41,45 @@ def test_a_minute_is_a_line_that_adds_up_its_pairs():
     lines = told(first, [pair(1, 50, 50)])
     assert lines[0].split("  ")[0] == "FROM (UTC)"
     assert lines[1].split() == [
-        "2026-11-26", "04:15", "200", "5", "2.500", "9.0", "10.0", "11.0", "12",
+        "2026-11-26", "04:15", "200", "5", "2.500", "-", "-", "-", "11.0", "12",
     ]  # fmt: skip
-    assert lines[2].split() == ["2026-11-26", "04:16", "50", "50", "100.000", "-", "-", "-", "12"]
+    assert lines[2].split()[2:] == ["50", "50", "100.000", "-", "-", "-", "-", "12"]
     assert "2 of 2 pairs lost probes; most of them:" in lines
     assert lines[-2:] == ["  50 of 150  a/rail0 -> b/rail0", "  5 of 100  a/rail0 -> c/rail0"]
 
 
+def test_a_pair_has_the_quantiles_of_its_rows_and_several_those_of_all_together():
+    lines = told([pair(0, 100, 0, 9_000, 10_000, 11_000)])
+    assert lines[1].split()[5:] == ["10.0", "11.0", "11.0", "11.0", "12"]
+    assert any(line.startswith("p99") and line.endswith("most 11.0 us") for line in lines)
+    both = [pair(0, 9, 0, 1, 10_000, 20_000), pair(0, 9, 0, 1, 5_000, 8_000, target="c/rail0")]
+    at = {"start_ns": START_NS, "rtt_p50_ns": 7_000, "rtt_p90_ns": 15_000, "rtt_p99_ns": None}
+    assert told(both, together=[at, at | {"start_ns": 1}])[1].split()[5:] == [
+        "7.0", "15.0", "-", "20.0", "12",
+    ]  # fmt: skip
+
+
+def mean(*rows):
+    (line,) = (line for line in told(rows) if line.startswith("mean"))
+    return line.rpartition("most ")[2]
+
+
 def test_the_mean_of_pairs_is_the_geometric_one_as_that_of_each_is():
     fast, slow = pair(0, 10, 0, 1, 10_000, 2), pair(0, 10, 0, 1, 1_000_000, 2, target="c/rail0")
-    assert told([fast, slow])[1].split()[6] == "100.0"
+    assert mean(fast, slow) == "100.0 us"
     unasked = pair(0, 10, 10, target="d/rail0")
-    assert told([fast, fast, slow, unasked])[1].split()[6] == "46.4"  # the cube root of 10 * 10^5
+    assert mean(fast, fast, slow, unasked) == "46.4 us"  # the cube root of 10 * 10^5
 
 
-def test_of_a_component_there_is_a_mean_and_no_extreme():
+def test_of_a_component_there_is_no_extreme_and_of_an_analyzer_of_before_no_quantile():
     row = pair(0, 100, 1, 0, 20_000, 0)
     row = {n: row[n] for n in row if n not in {"source", "target", "rtt_min_ns", "rtt_max_ns"}}
-    lines = told([row | {"component": "switch x"}])
-    assert lines[1].split()[-4:] == ["-", "20.0", "-", "12"]
+    row |= {"component": "switch x", "rtt_p50_ns": 19_000, "rtt_p99_ns": 30_000}
+    assert told([row])[1].split()[-5:] == ["19.0", "-", "30.0", "-", "12"]
+    old = {name: value for name, value in row.items() if "_p" not in name}
+    lines = told([old])
+    assert lines[1].split()[-5:] == ["-"] * 4 + ["12"]
+    assert not any(line.startswith("p99") for line in lines)
 
 
 @pytest.mark.parametrize("count", [1, 3, 55, 56, 1000])

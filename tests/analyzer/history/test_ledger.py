@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from analyzer.diagnosis.engine import Diagnosis
 from analyzer.history.blocks import block_of
 from analyzer.history.ledger import LATE_NS, MINUTE_NS, Ledger
+from analyzer.history.spread import SHARES
 from analyzer.intake.flows import FlowNumbers
 from analyzer.localize.topology import LearnedTopology
 from analyzer.roster.registry import Registry
@@ -69,14 +70,19 @@ class Life:
             questions = self.diagnosis.step(now_ns)
 
 
+def quantiles(sums, *, has_extremes):
+    return tuple(sums.quantile(share, has_extremes=has_extremes) for share in SHARES.values())
+
+
 def same(block, naive):
     pairs = naive.pairs[block.start_ns]
     found = of_pairs(block)
     assert list(found) == sorted(pairs)
     for key, sums in pairs.items():
         expected = sums.sent, sums.lost, sums.refused, sums.count, sums.least, sums.mean, sums.most
-        assert found[key] == pytest.approx(expected, abs=1)
+        assert found[key][:7] == pytest.approx(expected, abs=1)
         assert found[key][:5] == expected[:5]
+        assert found[key][7:] == quantiles(sums, has_extremes=True)
     components = naive.components[block.start_ns]
     found = of_components(block)
     assert list(found) == sorted(components)
@@ -84,6 +90,7 @@ def same(block, naive):
         expected = sums.sent, sums.lost, sums.refused, sums.count, sums.mean
         assert found[name][:4] == expected[:4]
         assert found[name][4] == pytest.approx(sums.mean, abs=1)
+        assert found[name][5:] == quantiles(sums, has_extremes=False)
 
 
 @pytest.mark.parametrize("kinds", [(), (1,), (2,), (4,)], ids=["well", "lossy", "dead", "spine"])

@@ -95,6 +95,22 @@ def test_only_admins_ask_and_others_wait_meanwhile(tmp_path):
     on(tmp_path, work)
 
 
+def test_many_pairs_are_told_as_one(tmp_path):
+    async def work(lab):
+        start_ns = filled(tmp_path, 5, lab.analyzer.clock())
+        asked = {"endpoint": "a/rail0", "since_ns": start_ns}
+        told = (await lab.http.get("/v1/history/together", params=asked)).json()
+        assert (told["tier"], len(told["rows"])) == ("minute", 5)
+        row = told["rows"][0]
+        assert (row["start_ns"], row["sent"], row["lost"]) == (start_ns, 30, 1)
+        assert row["rtt_p50_ns"] == row["rtt_p99_ns"] == row["rtt_max_ns"] == 1000
+        problem(await lab.http.get("/v1/history/together"), 400)
+        lab.peer = "h0"
+        problem(await lab.http.get("/v1/history/together", params=asked), 403)
+
+    on(tmp_path, work)
+
+
 def test_what_became_of_minutes_is_counted(tmp_path):
     async def work(lab):
         lab.judge.bench.history.lost = 3
@@ -163,16 +179,21 @@ def test_minutes_under_way_survive_a_kill_and_commands_show_them(tmp_path, capsy
             assert found[minute] == 2 * by_minute[minute]
         assert cli.main(["history", "--endpoint", end, "--csv"]) == 0
         rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+        assert all(
+            row["rtt_p50_ns"] <= row["rtt_p99_ns"] <= row["rtt_max_ns"] for row in told["rows"]
+        )
         assert [int(row["sent"]) for row in rows if int(row["start_ns"]) in whole] == [
             row["sent"] for row in told["rows"] if row["start_ns"] in whole
         ]
+        assert cli.main(["history", end, "--since", "10m"]) == 0
+        assert "p99  |" in capsys.readouterr().out  # of all its pairs
         assert cli.main(["history", "--component", "switch nowhere"]) == 1
         assert "nothing is known" in capsys.readouterr().out
         to = tmp_path / "out"
         assert cli.main(["export", "--since", "10m", "-o", str(to), "--json"]) == 0
         said = json.loads(capsys.readouterr().out)
         assert said["window_rows"]
-        assert said["minute_files"] >= 2 * len(whole)
+        assert said["minute_files"] >= 4 * len(whole)
         with Parquet(to / "spill") as parquet:
             probes = "SELECT start_ns, sum(sent) FROM read_parquet($files) GROUP BY 1"
             minutes = dict(parquet.rows(probes, {"files": str(to / "minute/*/*.pairs.parquet")}))

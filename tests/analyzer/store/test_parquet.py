@@ -21,7 +21,7 @@ def write(parquet, path, numbers=(1, 2, 3)):
         "place": np.arange(len(numbers)) % 2,
         "number": np.array(numbers, np.uint32),
     }
-    return parquet.write(path, QUERY, {"names": ["it's", "b"]}, columns)
+    return parquet.write(path, QUERY, {"names": ["it's", "b"]}, {"columns": columns})
 
 
 def read(parquet, *paths):

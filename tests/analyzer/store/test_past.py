@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from analyzer.config import History
 from analyzer.history.files import Piece, Tier, What
 from analyzer.store import past as room
-from analyzer.store.past import Page, Place, Wanted, by_minute, page
+from analyzer.store.past import Page, Place, Wanted, page
 from analyzer.store.tiers import Tiers
 from tests.analyzer.history.tables import MINUTE_NS, block
 
@@ -94,7 +94,7 @@ def test_a_component_and_an_hour_are_told_likewise(database):
     assert hour == {
         "start_ns": START_NS, "windows": 720, "component": "switch x",
         "sent": sum(100 + n for n in range(60)), "lost": 60, "refused": 0, "rtt_count": 0,
-        "rtt_mean_ns": 0,
+        "rtt_mean_ns": 0, "rtt_p50_ns": None, "rtt_p90_ns": None, "rtt_p99_ns": None,
     }  # fmt: skip
     assert everything(database, wanted(component="switch"), 16) == []
 
@@ -134,37 +134,3 @@ def test_what_is_damaged_or_gone_is_left_out_and_counted(tmp_path, monkeypatch, 
 def test_what_is_no_place_is_refused(text):
     with pytest.raises(ValueError, match="no place"):
         Place.parse(text)
-
-
-def test_minutes_of_some_endpoints_are_the_sums_of_what_they_probed(database):
-    until_ns = START_NS + 3 * MINUTE_NS
-    a, both, nobody = (
-        by_minute(database, sources, START_NS, until_ns)
-        for sources in (["a/rail0"], ["a/rail0", "c/rail0"], ["nobody/rail0"])
-    )
-    assert [(at, sent) for at, sent, _, _ in a] == [(START_NS + n * MINUTE_NS, n) for n in range(3)]
-    assert [round(mean) for *_, mean in a] == [1_000] * 3
-    assert [sent for _, sent, _, _ in both] == [100 + 2 * n for n in range(3)]
-    assert [lost for _, _, lost, _ in both] == [1] * 3
-    c = by_minute(database, ["c/rail0"], START_NS, until_ns)
-    assert {mean for *_, mean in c} == {None}  # nothing came back
-    assert nobody == by_minute(database, [], START_NS, until_ns) == []
-
-
-def test_of_damaged_minutes_the_others_are_summed(tmp_path):
-    database = str(tmp_path / "db")
-    assert by_minute(database, ["a/rail0"], 0, 1 << 62) == []
-    tiers = Tiers(database, History())
-    tiers.begin(START_NS)
-    paths = []
-    for n in range(3):
-        tiers.put(block(START_NS + n * MINUTE_NS, sent=(n, n)))
-        piece = Piece(Tier.MINUTE, START_NS + n * MINUTE_NS, What.PAIRS)
-        paths.append(tmp_path / "db.history" / piece.path)
-    for damaged, left in ((paths[1:2], [0, 2]), (paths, [])):
-        for path in damaged:
-            path.write_bytes(b"PAR1")
-        with structlog.testing.capture_logs() as logs:
-            found = by_minute(database, ["a/rail0"], START_NS, START_NS + 3 * MINUTE_NS)
-        assert [sent for _, sent, _, _ in found] == left
-        assert [each["event"] for each in logs] == ["history_damaged"]

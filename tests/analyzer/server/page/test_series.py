@@ -2,32 +2,16 @@
 import asyncio
 import time
 
-import numpy as np
+import pytest
 
 from analyzer.config import History
-from analyzer.history.blocks import Block, Table
+from analyzer.history.spread import RATIO
 from analyzer.server.page.series import FRESH_S, MAX_KEPT, Series
 from analyzer.store.tiers import Tiers
+from tests.analyzer.history.tables import MINUTE_NS, block
 from tests.analyzer.server.page.looking import on
 
-MINUTE_NS = 60 * 10**9
 NAMES = ("a/rail0", "b/rail0", "c/rail0")
-ROWS = [(0, 1, 10, 1, 9, 100, 200, 400), (1, 0, 20, 0, 20, 100, 300, 900), (0, 2, 5, 5, 0, 0, 0, 0)]
-"""Source, target, sent, lost, round trips, and their least, mean and largest."""
-NO_COMPONENT = Table((), {"component": np.zeros(0, np.int64)}, {
-    name: np.zeros(0, np.uint32) for name in ("sent", "lost", "refused", "rtt_count", "rtt_mean_ns")
-})  # fmt: skip
-
-
-def block(start_ns):
-    columns = np.array(ROWS, np.int64).T
-    keys = {"source": columns[0], "target": columns[1]}
-    named = ("sent", "lost", "rtt_count", "rtt_min_ns", "rtt_mean_ns", "rtt_max_ns")
-    told = dict(zip(named, columns[2:].astype(np.uint32), strict=True))
-    told["refused"] = np.zeros(len(ROWS), np.uint32)
-    order = ("sent", "lost", "refused", "rtt_count", "rtt_min_ns", "rtt_mean_ns", "rtt_max_ns")
-    pairs = Table(NAMES, keys, {name: told[name] for name in order})
-    return Block(start_ns, 12, pairs, NO_COMPONENT)
 
 
 def written(looked):
@@ -36,21 +20,33 @@ def written(looked):
     starts = [now_ns - now_ns % MINUTE_NS - back * MINUTE_NS for back in (3, 2)]
     tiers = Tiers(looked.analyzer.config.database, History())
     tiers.begin(now_ns)
-    for start_ns in starts:
-        tiers.put(block(start_ns))
+    for start_ns, spread in zip(starts, (False, True), strict=True):
+        tiers.put(block(start_ns, sent=(10, 20), lost=(1, 2), rtt=(200, 300), spread=spread))
     return starts
 
 
-def test_a_pair_s_minutes_have_what_is_kept_and_null_for_what_is_not(tmp_path):
+def test_a_pair_s_minutes_have_quantiles_where_they_are_known_and_null_elsewhere(tmp_path):
     async def work(looked):
         starts = written(looked)
         series = Series(looked.analyzer, time.monotonic)
         assert await series.of_pair("a/rail0", "b/rail0") == [
-            [start_ns, 10, 1, None, None, None, 100, 200, 400] for start_ns in starts
+            [start_ns, 10, 1, *quantiles, 200, 200, 200]
+            for start_ns, quantiles in zip(starts, ([None] * 3, [200] * 3), strict=True)
         ]
-        lost = await series.of_pair("a/rail0", "c/rail0")
-        assert lost[0][1:] == [5, 5, None, None, None, None, None, None]
-        assert await series.of_pair("c/rail0", "a/rail0") == []
+        assert await series.of_pair("c/rail0", "b/rail0") == []
+
+    on(tmp_path, work)
+
+
+def test_a_pair_of_which_nothing_came_back_has_no_time(tmp_path):
+    async def work(looked):
+        now_ns = looked.analyzer.clock()
+        tiers = Tiers(looked.analyzer.config.database, History())
+        tiers.begin(now_ns)
+        tiers.put(block(now_ns - now_ns % MINUTE_NS - MINUTE_NS))
+        series = Series(looked.analyzer, time.monotonic)
+        [row] = await series.of_pair("c/rail0", "a/rail0")
+        assert row[1:] == [20, 1, *[None] * 6]
 
     on(tmp_path, work)
 
@@ -59,8 +55,11 @@ def test_a_task_s_minutes_are_the_sums_of_what_its_endpoints_probed(tmp_path):
     async def work(looked):
         starts = written(looked)
         series = Series(looked.analyzer, time.monotonic)
-        mean = round(float(np.exp((9 * np.log(200) + 20 * np.log(300)) / 29)))
-        assert await series.of_task("t", NAMES[:2]) == [[at, 35, 6, mean] for at in starts]
+        mean = round((200 * 300) ** 0.5)
+        before, now = await series.of_task("t", [NAMES[0], NAMES[2]])
+        assert before == [starts[0], 30, 3, mean, None, None, None]
+        assert now[:4] == [starts[1], 30, 3, mean]
+        assert now[4:] == [pytest.approx(ns, rel=RATIO - 1) for ns in (200, 300, 300)]
         assert await series.of_task("u", ["nobody/rail0"]) == []
         assert await series.of_task("v", []) == []
 
