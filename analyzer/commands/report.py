@@ -124,9 +124,17 @@ def _links(worst: list[dict[str, Any]] | None) -> Iterator[str]:
     elif not worst:
         yield "links that lost most: none lost a probe, or nothing is known of that time"
     else:
-        rows = ((e["lost"], e["sent"], f"{e['share']:.4%}", e["component"]) for e in worst)
-        yield from table(("LOST", "OF PROBES", "SHARE", "LINK"), rows)
-        yield "(each lost probe counts on all links that it crossed, also on good ones)"
+        rows = (
+            (e["lost"], e["sent"], f"{e['share']:.4%}", _us(e.get("rtt_p99_ns")), e["component"])
+            for e in worst
+        )
+        yield from table(("LOST", "OF PROBES", "SHARE", "P99 us", "LINK"), rows)
+        yield "(each lost probe counts on all links that it crossed, also on good ones;"
+        yield "P99 is the longest of an hour)"
+
+
+def _us(ns: int | None) -> str:
+    return "-" if ns is None else f"{ns / 1e3:.1f}"
 
 
 def _unwatched(told: dict[str, Any]) -> Iterator[str]:

@@ -61,13 +61,14 @@ class Block:
 def block_of(minute: Sealed) -> Block:
     """Return a minute by pair and by component."""
     entries = [part.trips.entries() for part in minute.parts]
-    source, target, columns, trips = _by_pair(minute, entries)
+    source, target, columns, pair = _by_pair(minute)
     names = [str(each) for each in minute.endpoints]
     order = sorted(range(len(names)), key=names.__getitem__)
     rank = np.zeros(len(names), np.int64)
     rank[order] = np.arange(len(names))
     place = np.lexsort((rank[target], rank[source]))
-    source, target, trips = source[place], target[place], trips.at(_inverse(place))
+    source, target, pair = source[place], target[place], _inverse(place)[pair]
+    trips = merged((pair[at], bucket, count) for at, bucket, count in _laid(minute.parts, entries))
     columns = {name: column[place] for name, column in columns.items()}
     pairs = Table(
         tuple(names[each] for each in order),
@@ -85,10 +86,11 @@ def _inverse(place: Ints) -> Ints:
     return found
 
 
-def _by_pair(
-    minute: Sealed, entries: Sequence[Entries]
-) -> tuple[Ints, Ints, dict[str, NDArray[Any]], Spread]:
-    """Return places of sources and targets, and what was gathered of each such pair."""
+def _by_pair(minute: Sealed) -> tuple[Ints, Ints, dict[str, NDArray[Any]], Ints]:
+    """Return places of sources and targets of pairs, what was gathered of each, and flows' pairs.
+
+    The last is (n_flows,), of the flows of all parts.
+    """
     parts = minute.parts
     ends = np.concatenate([np.zeros((2, 0), np.int64), *minute.ends], axis=1)
     columns = {name: _joined(parts, name) for name in (*SUMMED, "min_ns", "max_ns")}
@@ -98,7 +100,7 @@ def _by_pair(
     is_first = np.concatenate([[True], key[1:] != key[:-1]])[: len(key)]
     first = np.flatnonzero(is_first)
     if not len(first):
-        return key, key, columns, NOTHING
+        return key, key, columns, key
     found = {
         name: np.add.reduceat(columns[name][order], first, dtype=_wide(columns[name]))
         for name in SUMMED
@@ -107,8 +109,7 @@ def _by_pair(
     found["max_ns"] = np.maximum.reduceat(columns["max_ns"][order], first)
     pair = np.empty_like(order)
     pair[order] = np.cumsum(is_first) - 1
-    trips = merged((pair[at], bucket, count) for at, bucket, count in _laid(parts, entries))
-    return key[first] >> 32, key[first] & 0xFFFF_FFFF, found, trips
+    return key[first] >> 32, key[first] & 0xFFFF_FFFF, found, pair
 
 
 def _laid(parts: Sequence[Part], trips: Sequence[Entries]) -> Iterator[Entries]:

@@ -35,7 +35,7 @@ def crossing(entries: Iterable[Entries], there: Rows, back: Rows, size: int) -> 
             bucket, count = bucket.astype(np.int64) - low, count.astype(np.int64)
             for column in ways.T:
                 np.add.at(table, column[place] * np.int64(width) + bucket, count)
-    at = np.flatnonzero(table[: size * width])
+    at = np.flatnonzero(table[: size * width] != 0)
     return Spread(at // width, (at % width + low).astype(np.int16), table[at])
 
 

@@ -43,7 +43,7 @@ class Gathered:
     def entries(self) -> Entries:
         """Return places among the flows, buckets and counts, in any order."""
         flat = self.counts.reshape(-1)
-        at = np.flatnonzero(flat)
+        at = np.flatnonzero(flat != 0)
         place = (at // WIDE).astype(np.int32)
         rows = (place, self.low[place] + (at % WIDE).astype(np.int16), flat[at])
         return joined([rows, self.aside])

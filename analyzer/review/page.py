@@ -68,14 +68,18 @@ def _worst(rows: Sequence[Plain] | None) -> Iterator[str]:
         yield "<p class=q>It takes an administrator's certificate to read them.</p>"
         return
     most = max((row["share"] for row in rows), default=0) or 1
-    yield "<table><tr><th>link<th class=n>sent<th class=n>lost<th class=n>share<th></tr>"
+    yield "<table><tr><th>link<th class=n>sent<th class=n>lost<th class=n>share"
+    yield "<th class=n>p99, us<th></tr>"
     for row in rows:
         width = round(BAR_PX * row["share"] / most)
         yield f"<tr><td>{_cell(row['component'])}<td class=n>{_cell(row['sent'])}"
         yield f"<td class=n>{_cell(row['lost'])}<td class=n>{row['share']:.4%}"
+        p99_ns = row.get("rtt_p99_ns")
+        yield f"<td class=n>{'-' if p99_ns is None else f'{p99_ns / 1e3:.1f}'}"
         yield f"<td><b class=bar style='width:{width}px'></b></tr>"
     said = (
-        "Each lost probe counts on all links that it crossed, also on good ones."
+        "Each lost probe counts on all links that it crossed, also on good ones. "
+        "p99 of round trips is the longest of an hour."
         if rows
         else "none"
     )

@@ -56,13 +56,13 @@ FROM columns
 
 
 def _write_trips(what: What) -> str:
+    keys = ", ".join(f"any_value({each}) AS {each}" for each in KEYS[what].split(", "))
     return f"""
 SELECT $start_ns::BIGINT AS start_ns, {_named(what)}, rtt_buckets, rtt_counts
 FROM (
-    SELECT {KEYS[what]}, list(bucket::USMALLINT) AS rtt_buckets,
+    SELECT {keys}, list(bucket::USMALLINT) AS rtt_buckets,
         list(least(many, {MOST})::UINTEGER) AS rtt_counts
-    FROM columns GROUP BY {KEYS[what]})
-ORDER BY {KEYS[what]}
+    FROM columns GROUP BY place ORDER BY place)
 """  # noqa: S608 - names of ours
 
 

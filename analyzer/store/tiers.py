@@ -197,7 +197,7 @@ def _entries(table: Table) -> Columns:
     """Return the histograms of a table, one of their entries a row."""
     spread = table.spread
     keys = {name: places[spread.place] for name, places in table.keys.items()}
-    return keys | {"bucket": spread.bucket, "many": spread.count}
+    return keys | {"place": spread.place, "bucket": spread.bucket, "many": spread.count}
 
 
 def _nothing() -> dict[tuple[Tier, What], dict[int, int]]:

@@ -13,6 +13,7 @@ import structlog
 
 from analyzer.history.files import HISTORY, Piece, Tier, What
 from analyzer.store.parquet import Parquet, names_of
+from analyzer.store.rows import known
 from analyzer.store.tiers import pieces_between
 from netagent.model.errors import RemoteProtocolError
 
@@ -21,16 +22,16 @@ log = structlog.get_logger()
 LEAST_SENT = 1_000
 """Probes of a component below which its share is not told. Chosen: of fewer, one loss is a lot."""
 
-QUERY = """
-SELECT component, sum(sent)::BIGINT, sum(lost)::BIGINT
-FROM read_parquet($files)
+QUERY = f"""
+SELECT component, sum(sent)::BIGINT, sum(lost)::BIGINT, max(rtt_p99_ns)
+FROM {known("$files")}
 WHERE start_ns >= $since_ns AND start_ns < $until_ns AND starts_with(component, $kind || ' ')
 GROUP BY component HAVING sum(lost) > 0 AND sum(sent) >= $least
 ORDER BY sum(lost) / sum(sent) DESC, component LIMIT $limit
-"""
+"""  # noqa: S608 - names of ours
 WINDOWS = """
 SELECT coalesce(sum(windows), 0)::BIGINT FROM (
-    SELECT max(windows) AS windows FROM read_parquet($files)
+    SELECT max(windows) AS windows FROM read_parquet($files, union_by_name = true)
     WHERE start_ns >= $since_ns AND start_ns < $until_ns GROUP BY start_ns)
 """
 
@@ -42,6 +43,8 @@ class Lossy:
     component: str
     sent: int
     lost: int
+    rtt_p99_ns: int | None = None
+    """The longest that an hour has, or a minute of those that are in none; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)

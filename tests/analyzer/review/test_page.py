@@ -57,9 +57,17 @@ def test_it_needs_nothing_from_elsewhere():
 
 
 def test_it_says_what_happened():
-    lossy = {"worst": [{"component": "link a -- b", "sent": 1000, "lost": 5}], "windows": 90}
+    link = {"component": "link a -- b", "sent": 1000, "lost": 5, "rtt_p99_ns": 18_025}
+    lossy = {"worst": [link], "windows": 90}
     _, text = read(page_of(incident(), worst=lossy | {"expected": 120}))
-    for words in ("1970-01-01 00:00", "train-a", "0.5000%", "25.0% of the time", "underlay"):
+    for words in (
+        "1970-01-01 00:00",
+        "train-a",
+        "0.5000%",
+        "25.0% of the time",
+        "underlay",
+        "18.0",
+    ):
         assert words in text
 
 

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
+import numpy as np
 import pytest
 import structlog
 
 from analyzer.config import History
 from analyzer.history.files import Piece, Tier, What
+from analyzer.history.spread import buckets_of, values_ns
 from analyzer.store.tiers import Tiers
 from analyzer.store.worst import LEAST_SENT, Lossy, Worst, worst
+from netagent.wire.histogram import bucket_of
 from tests.analyzer.history.tables import MINUTE_NS, block
 
 START_NS = 490_000 * 60 * MINUTE_NS
 MINUTES = 70
+[P99] = values_ns(buckets_of(np.array([bucket_of(1_000)], np.uint16))).tolist()
+"""Of what `block` measures."""
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +34,7 @@ def between(database, first, last, kind="link", limit=10):
 
 def test_hours_and_the_minutes_after_them_are_counted_once(database):
     found = between(database, 0, MINUTES)
-    assert found == Worst((Lossy("link x -- y", 100 * MINUTES, MINUTES),), 12 * MINUTES)
+    assert found == Worst((Lossy("link x -- y", 100 * MINUTES, MINUTES, P99),), 12 * MINUTES)
     assert between(database, 0, MINUTES, kind="switch").lossy == (
         Lossy("switch x", 200 * MINUTES, MINUTES // 2),
     )
@@ -41,7 +46,7 @@ def test_what_begins_within_the_time_counts(database, first, last):
     minutes = last - first
     assert found.windows == 12 * minutes
     assert found.lossy == (
-        (Lossy("link x -- y", 100 * minutes, minutes),) if 100 * minutes >= LEAST_SENT else ()
+        (Lossy("link x -- y", 100 * minutes, minutes, P99),) if 100 * minutes >= LEAST_SENT else ()
     )
 
 
@@ -65,5 +70,5 @@ def test_a_damaged_file_is_left_out_and_counted(tmp_path):
     with structlog.testing.capture_logs() as logs:
         found = between(path, 0, 20)
     assert (found.damaged, found.windows) == (1, 12 * 19)
-    assert found.lossy == (Lossy("link x -- y", 1900, 19),)
+    assert found.lossy == (Lossy("link x -- y", 1900, 19, P99),)
     assert [each["event"] for each in logs] == ["history_damaged"]

@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A month of history: its bytes on disk, and how long each view of it takes.
+
+A simulated fabric of RNICS lives for MINUTES minutes, healthy ones and one with a dead link, and is
+judged. The first hour is written by the judge's own writer, minute after minute, and merged by it;
+all other minutes and hours are the rows of these with other times, written through the same writer,
+since to merge 720 hours takes one. The newest minute is put by `Tiers.put`, so that what is too old
+or too much is gone as it would be. Nothing is extrapolated: `minutes` and `hours` are what lies
+there. Views are asked over the API's and the page's own applications, without sockets, each for the
+first time and again; `cpu_ms` is what the process used.
+
+`make bench` writes a day of minutes and a week of hours. The whole month, of minutes as far as
+the default configuration keeps them: `python -m tests.bench.month 30 30`.
+"""
+
+import asyncio
+import json
+import logging
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import structlog
+
+from analyzer.config import Config, History, Page
+from analyzer.history.blocks import Block, block_of
+from analyzer.history.files import TRIPS, Piece, Tier, What
+from analyzer.history.ledger import MINUTE_NS
+from analyzer.judge.observers import Both
+from analyzer.picture.picture import Picture
+from analyzer.server import routes
+from analyzer.server.analyzer import Analyzer
+from analyzer.server.identity import PEER
+from analyzer.server.page import routes as page_routes
+from analyzer.server.page.guard import Guard
+from analyzer.store.parquet import names_of
+from analyzer.store.tiers import LABELS, SPREAD_S, Tiers
+from netagent.model.verdict import Incident, IncidentState
+from tests.analyzer.server.direct import Direct
+from tests.bench.scale import WARM, Life, apart
+
+Row = dict[str, object]
+Show = Callable[[Row], None]
+
+RNICS = 2_048
+MINUTES = 3
+"""Different minutes; of the last one a part is in a fault."""
+PER_HOUR = 60
+INCIDENTS_A_DAY = 10
+DAY_NS, HOUR_NS = 86_400 * 10**9, Tier.HOUR.width_ns
+SHORT = (1, 7)
+"""Days of minutes, and of hours, of `make bench`."""
+PAGE = "127.0.0.1:8443"
+AGAIN = """
+SELECT * REPLACE ($start_ns::BIGINT AS start_ns) FROM read_parquet($files)
+"""
+ASKED = 3
+"""How often each view is asked for again."""
+
+
+def lived() -> tuple[Life, Picture, list[Block]]:
+    """Return a cluster's life, what its newest window shows, and its minutes."""
+    life, picture = Life(RNICS), Picture()
+    life.diagnosis.observer = Both(life.watcher, picture)
+    life.windows(WARM)
+    blocks: list[Block] = []
+    while len(blocks) < MINUTES + 1:  # the first one is not whole
+        if len(blocks) == MINUTES:
+            life.fail((2,))
+        life.windows(1)
+        blocks += [block_of(each) for each in life.watcher.sealed]
+    return life, picture, blocks[1:]
+
+
+class Written:
+    """The history of a month that ends now."""
+
+    def __init__(self, database: str, blocks: list[Block], days: tuple[int, int]) -> None:
+        now_ns = time.time_ns()
+        self.until_ns = now_ns - now_ns % MINUTE_NS
+        """End of the newest minute."""
+        self._tiers = Tiers(database, History())
+        self._tiers.begin(now_ns)
+        self._folder = Path(database + ".history")
+        self.put_s, self.merge_s = self._first_hour(blocks)
+        self._repeat(*days)
+        last = blocks[-1]
+        self._tiers.put(replace(last, start_ns=self.until_ns - MINUTE_NS))  # and trim
+
+    @property
+    def _hour_ns(self) -> int:
+        """Return the start of the newest whole hour."""
+        return self.until_ns - self.until_ns % HOUR_NS - HOUR_NS
+
+    def _first_hour(self, blocks: list[Block]) -> tuple[float, float]:
+        """Write an hour as a judge does; return the CPU of a minute and of the merging, seconds."""
+        took_s = []
+        for n in range(PER_HOUR + 1):
+            began_s = time.process_time()
+            block = blocks[n % len(blocks)]
+            self._tiers.put(replace(block, start_ns=self._hour_ns + n * MINUTE_NS))
+            took_s.append(time.process_time() - began_s)
+        put_s = statistics.median(took_s[:-1])
+        return put_s, took_s[-1] - put_s
+
+    def _repeat(self, minute_days: int, hour_days: int) -> None:
+        kept = self._minutes_kept()
+        first_ns = self.until_ns - min(minute_days * DAY_NS, kept * MINUTE_NS)
+        for start_ns in range(first_ns, self.until_ns - MINUTE_NS, MINUTE_NS):
+            of_ns = self._hour_ns + start_ns % HOUR_NS
+            for what in What:
+                is_gone = start_ns < self.until_ns - SPREAD_S * 10**9 - MINUTE_NS
+                if not (what in TRIPS.values() and is_gone):
+                    self._again(Piece(Tier.MINUTE, of_ns, what), start_ns)
+        first_ns = self._hour_ns - hour_days * DAY_NS
+        for start_ns in range(first_ns, self._hour_ns, HOUR_NS):
+            for what in What:
+                self._again(Piece(Tier.HOUR, self._hour_ns, what), start_ns)
+
+    def _minutes_kept(self) -> int:
+        """Return how many minutes fit into what the default configuration keeps, and one more."""
+        sizes = {what: self._tiers._sizes[Tier.MINUTE, what] for what in What}
+        means = {what: statistics.mean(each.values()) for what, each in sizes.items()}
+        left = float(History().minute_bytes)
+        left -= sum(means[what] for what in TRIPS.values()) * SPREAD_S / 60
+        return int(left // sum(means[what] for what in TRIPS)) + 1
+
+    def _again(self, piece: Piece, start_ns: int) -> None:
+        """Write a file's rows with another time, unless there is one."""
+        to = replace(piece, start_ns=start_ns)
+        if start_ns in self._tiers._sizes[to.tier, to.what]:
+            return
+        values = {"start_ns": start_ns, "files": names_of([self._folder / piece.path])}
+        path = self._folder / to.path
+        size = self._tiers._parquet.write(path, AGAIN, values, labels=LABELS)
+        self._tiers._sizes[to.tier, to.what][start_ns] = size
+
+    def bytes(self) -> dict[str, object]:
+        """Return what lies there, by tier and kind."""
+        told: dict[str, object] = {}
+        for tier in Tier:
+            sizes = {what: self._tiers._sizes[tier, what] for what in What}
+            told[f"{tier}s"] = len(sizes[What.PAIRS])
+            told[f"{tier}s_with_histograms"] = len(sizes[What.PAIR_TRIPS])
+            for what, each in sizes.items():
+                told[f"{tier}_{what}_mb"] = round(sum(each.values()) / 1e6, 1)
+                told[f"{tier}_{what}_kb_each"] = round(statistics.mean(each.values()) / 1e3, 1)
+        every = (sum(each.values()) for each in self._tiers._sizes.values())
+        return told | {"all_mb": round(sum(every) / 1e6, 1)}
+
+
+def incidents(known: list[Incident], days: int, until_ns: int) -> Iterator[Incident]:
+    """Yield as many incidents of days that are over, each as one that was seen."""
+    step_ns = DAY_NS // INCIDENTS_A_DAY
+    for n in range(days * INCIDENTS_A_DAY):
+        like, at_ns = known[n % len(known)], until_ns - (n + 1) * step_ns
+        yield replace(
+            like, id=f"{like.id[:4]}{n:08x}", state=IncidentState.RECOVERED, detected_ns=at_ns,
+            localized_ns=at_ns + 10**9, updated_ns=at_ns + HOUR_NS, recovered_ns=at_ns + HOUR_NS,
+        )  # fmt: skip
+
+
+class Asking:
+    """An analyzer's two applications, asked as an administrator."""
+
+    def __init__(self, analyzer: Analyzer) -> None:
+        self._page = page_routes.application(analyzer)
+        guard = Guard(analyzer, self._page, {}, port=0)  # type: ignore[arg-type]
+        self._page_http = _client(guard, PAGE)
+        self._api = _client(routes.application(analyzer), "localhost")
+
+    async def api(self, path: str, **query: object) -> int:
+        """Return the bytes of an answer."""
+        shown = {name: str(value) for name, value in query.items()}
+        answer = await self._api.get(path, params=shown)
+        answer.raise_for_status()
+        return len(answer.content)
+
+    async def page(self, path: str) -> int:
+        """Return the bytes of a view, with nothing remembered."""
+        page = self._page.state["page"]
+        page.looks._known.clear()
+        page.series._known.clear()
+        answer = await self._page_http.get(f"/v1/views/{path}")
+        answer.raise_for_status()
+        return len(answer.content)
+
+    async def json(self, path: str, **query: object) -> Any:
+        """Return an answer of the API."""
+        shown = {name: str(value) for name, value in query.items()}
+        return (await self._api.get(path, params=shown)).json()
+
+    async def a_day(self, since_ns: int) -> int:
+        """Fetch a day of minutes, as `export` does; return its bytes."""
+        span = {"since_ns": since_ns, "until_ns": since_ns + DAY_NS, "tier": "minute"}
+        names = (await self.json("/v1/history/files", limit=10_000, **span))["files"]
+        return sum([await self.api(f"/v1/history/files/{name}") for name in names])
+
+
+def _client(app: Any, host: str) -> httpx.AsyncClient:
+    async def identified(scope: Any, receive: Any, send: Any) -> None:
+        scope["state"] = {PEER: "admin"}
+        await app(scope, receive, send)
+
+    transport = httpx.ASGITransport(identified)
+    return httpx.AsyncClient(transport=transport, base_url=f"http://{host}", timeout=600)
+
+
+def _views(asking: Asking, life: Life, written: Written, days: int) -> Iterator[tuple[str, Any]]:
+    """Yield what is asked for: its name, and what does it."""
+    record = next(iter(life.registry.endpoints()))
+    endpoint = record.endpoint
+    number = int(life.clos.first_pair[0])
+    source, target = (
+        str(life.clos.endpoints[int(ends[number])].id)
+        for ends in (life.clos.source, life.clos.target)
+    )
+    pair = {"source": source, "target": target}
+    link = {"component": "link leaf-s0-r0 -- spine-0"}
+    now_ns = written.until_ns
+    spans = {"2 h": 2 * HOUR_NS, "1 d": DAY_NS, f"{days} d": days * DAY_NS}
+    for what, asked in (("pair", pair), ("component", link), ("endpoint", {"endpoint": source})):
+        for span, width_ns in spans.items():
+            for tier in ("minute",) if span == "2 h" else ("minute", "hour"):
+                if tier == "minute" and width_ns > DAY_NS:
+                    continue
+                query = asked | {"tier": tier, "since_ns": now_ns - width_ns, "limit": 10_000}
+                name = f"{what}, {span} by {tier}"
+                yield name, lambda q=query: asking.api("/v1/history", **q)
+                if what == "endpoint":
+                    rest = {name: value for name, value in query.items() if name != "limit"}
+                    together = f"{name}, together"
+                    yield together, lambda q=rest: asking.api("/v1/history/together", **q)
+    yield "page: pair", lambda: asking.page(f"pair?source={source}&target={target}")
+    yield "page: task", lambda: asking.page(f"task/{endpoint.task}")
+    yield "page: host", lambda: asking.page(f"host/{endpoint.host}")
+    for since in dict.fromkeys((7, days)):
+        query = {"since_ns": now_ns - since * DAY_NS, "until_ns": now_ns}
+        yield f"report, {since} d: links", lambda q=query: asking.api("/v1/history/worst", **q)
+        listed = {"since": now_ns - since * DAY_NS, "limit": 1_000}
+        yield f"report, {since} d: incidents", lambda q=listed: asking.api("/v1/incidents", **q)
+    yield "export, a day of minutes", lambda: asking.a_day(now_ns - DAY_NS)
+
+
+async def _asked(
+    analyzer: Analyzer, life: Life, written: Written, days: int
+) -> AsyncIterator[dict[str, object]]:
+    asking = Asking(analyzer)
+    for name, ask in _views(asking, life, written, days):
+        took: list[tuple[float, float]] = []
+        for _ in range(1 + ASKED):
+            began = time.perf_counter(), time.process_time()
+            size = await ask()
+            ended = time.perf_counter(), time.process_time()
+            took.append((1e3 * (ended[0] - began[0]), 1e3 * (ended[1] - began[1])))
+        yield {
+            "view": name,
+            "first_ms": round(took[0][0]),
+            "ms": round(statistics.median(ms for ms, _ in took[1:])),
+            "cpu_ms": round(statistics.median(ms for _, ms in took[1:])),
+            "bytes": size,
+        }
+
+
+async def _measured(folder: Path, days: tuple[int, int], show: Show) -> None:
+    life, picture, blocks = lived()
+    database = str(folder / "netagent.duckdb")
+    written = Written(database, blocks, days)
+    shown: Row = {"rnics": RNICS, "pairs": len(blocks[-1].pairs), "days": days[1]}
+    show(
+        shown
+        | written.bytes()
+        | {
+            "components": len(blocks[-1].components),
+            "put_cpu_ms": round(1e3 * written.put_s, 1),
+            "merge_cpu_ms": round(1e3 * written.merge_s),
+            "incidents": days[1] * INCIDENTS_A_DAY,
+        }
+    )
+    judge = Direct(time.time_ns)
+    config = Config(database=database, page=Page(PAGE))
+    analyzer = await Analyzer.start(config, "analyzer.toml", open_link=judge.open)
+    await judge.all_taken()
+    try:
+        for message in life.agents.registrations():
+            analyzer.registry.apply(message, analyzer.clock())
+        for incident in incidents(list(life.diagnosis.incidents()), days[1], written.until_ns):
+            analyzer.journal.note(incident)
+        await judge.all_taken()
+        judge.bench.picture = picture
+        async for row in _asked(analyzer, life, written, days[1]):
+            show(shown | row)
+    finally:
+        await analyzer.stop()
+
+
+def measure(days: tuple[int, int], show: Show) -> None:
+    """Show what a history of so many days of minutes, and of hours, takes, as it is measured."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(_measured(Path(folder), days, show))
+
+
+def gathered(days: tuple[int, int]) -> list[Row]:
+    """Return all that `measure` shows."""
+    rows: list[Row] = []
+    measure(days, rows.append)
+    return rows
+
+
+def run(days: tuple[int, int] = SHORT) -> Iterator[Row]:
+    """Yield one row of bytes, and one for each view."""
+    yield from apart(gathered, days)
+
+
+if __name__ == "__main__":
+    given = tuple(map(int, sys.argv[1:3])) or SHORT
+    measure((given[0], given[-1]), lambda row: print(json.dumps(row), flush=True))
