@@ -32,8 +32,9 @@ examples:
 
 Into the folder go minute/DAY/*.parquet and hour/DAY/*.parquet as the analyzer
 has them, windows/*.parquet with a row for each flow of each window that it
-still has, and incidents.parquet. Times are Unix nanoseconds. It needs an
-admin's certificate.
+still has, and incidents.parquet. Files named *_trips have histograms of round
+trips; docs/operating.md says what the columns are. Times are Unix nanoseconds.
+It needs an admin's certificate.
 
 exit status: 0 written; 1 there is nothing of that time; 2 usage, or it cannot
 be written; 3 the analyzer cannot be reached

@@ -19,8 +19,8 @@ from netagent.wire.histogram import GAMMA
 Ints = NDArray[np.int64]
 
 STEP = 4
-"""Buckets of a summary that are one here. Chosen: of a pair and minute 7 bytes; with one to one it
-is 17, with two 10, with six 6."""
+"""Buckets of a summary that are one here. Chosen: of a pair and minute at 2,048 RNICs a histogram
+took as many bytes as all else, with one to one more than twice as many."""
 RATIO = GAMMA**STEP
 LAST = -(-MAX_BUCKET // STEP)
 """Last bucket."""

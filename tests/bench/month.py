@@ -9,8 +9,9 @@ or too much is gone as it would be. Nothing is extrapolated: `minutes` and `hour
 there. Views are asked over the API's and the page's own applications, without sockets, each for the
 first time and again; `cpu_ms` is what the process used.
 
-`make bench` writes a day of minutes and a week of hours. The whole month, of minutes as far as
-the default configuration keeps them: `python -m tests.bench.month 30 30`.
+`make bench` writes a month of hours and the minutes of the last three hours. The whole month, of
+minutes as far as the default configuration keeps them: `python -m tests.bench.month 720 30`, which
+takes half an hour of CPU.
 """
 
 import asyncio
@@ -54,8 +55,8 @@ MINUTES = 3
 PER_HOUR = 60
 INCIDENTS_A_DAY = 10
 DAY_NS, HOUR_NS = 86_400 * 10**9, Tier.HOUR.width_ns
-SHORT = (1, 7)
-"""Days of minutes, and of hours, of `make bench`."""
+SHORT = (3, 30)
+"""Hours of minutes, and days of hours, of `make bench`."""
 PAGE = "127.0.0.1:8443"
 AGAIN = """
 SELECT * REPLACE ($start_ns::BIGINT AS start_ns) FROM read_parquet($files)
@@ -79,9 +80,9 @@ def lived() -> tuple[Life, Picture, list[Block]]:
 
 
 class Written:
-    """The history of a month that ends now."""
+    """A history that ends now: minutes of some hours, and hours of some days."""
 
-    def __init__(self, database: str, blocks: list[Block], days: tuple[int, int]) -> None:
+    def __init__(self, database: str, blocks: list[Block], size: tuple[int, int]) -> None:
         now_ns = time.time_ns()
         self.until_ns = now_ns - now_ns % MINUTE_NS
         """End of the newest minute."""
@@ -89,7 +90,7 @@ class Written:
         self._tiers.begin(now_ns)
         self._folder = Path(database + ".history")
         self.put_s, self.merge_s = self._first_hour(blocks)
-        self._repeat(*days)
+        self._repeat(*size)
         last = blocks[-1]
         self._tiers.put(replace(last, start_ns=self.until_ns - MINUTE_NS))  # and trim
 
@@ -109,16 +110,16 @@ class Written:
         put_s = statistics.median(took_s[:-1])
         return put_s, took_s[-1] - put_s
 
-    def _repeat(self, minute_days: int, hour_days: int) -> None:
-        kept = self._minutes_kept()
-        first_ns = self.until_ns - min(minute_days * DAY_NS, kept * MINUTE_NS)
+    def _repeat(self, hours: int, days: int) -> None:
+        minutes = min(hours * PER_HOUR, self._minutes_kept())
+        first_ns = self.until_ns - minutes * MINUTE_NS
         for start_ns in range(first_ns, self.until_ns - MINUTE_NS, MINUTE_NS):
             of_ns = self._hour_ns + start_ns % HOUR_NS
             for what in What:
                 is_gone = start_ns < self.until_ns - SPREAD_S * 10**9 - MINUTE_NS
                 if not (what in TRIPS.values() and is_gone):
                     self._again(Piece(Tier.MINUTE, of_ns, what), start_ns)
-        first_ns = self._hour_ns - hour_days * DAY_NS
+        first_ns = self._hour_ns - days * DAY_NS
         for start_ns in range(first_ns, self._hour_ns, HOUR_NS):
             for what in What:
                 self._again(Piece(Tier.HOUR, self._hour_ns, what), start_ns)
@@ -196,9 +197,9 @@ class Asking:
         shown = {name: str(value) for name, value in query.items()}
         return (await self._api.get(path, params=shown)).json()
 
-    async def a_day(self, since_ns: int) -> int:
-        """Fetch a day of minutes, as `export` does; return its bytes."""
-        span = {"since_ns": since_ns, "until_ns": since_ns + DAY_NS, "tier": "minute"}
+    async def minutes(self, since_ns: int, until_ns: int) -> int:
+        """Fetch minutes, as `export` does; return their bytes."""
+        span = {"since_ns": since_ns, "until_ns": until_ns, "tier": "minute"}
         names = (await self.json("/v1/history/files", limit=10_000, **span))["files"]
         return sum([await self.api(f"/v1/history/files/{name}") for name in names])
 
@@ -212,8 +213,11 @@ def _client(app: Any, host: str) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=transport, base_url=f"http://{host}", timeout=600)
 
 
-def _views(asking: Asking, life: Life, written: Written, days: int) -> Iterator[tuple[str, Any]]:
+def _views(
+    asking: Asking, life: Life, written: Written, size: tuple[int, int]
+) -> Iterator[tuple[str, Any]]:
     """Yield what is asked for: its name, and what does it."""
+    hours, days = size
     record = next(iter(life.registry.endpoints()))
     endpoint = record.endpoint
     number = int(life.clos.first_pair[0])
@@ -228,7 +232,7 @@ def _views(asking: Asking, life: Life, written: Written, days: int) -> Iterator[
     for what, asked in (("pair", pair), ("component", link), ("endpoint", {"endpoint": source})):
         for span, width_ns in spans.items():
             for tier in ("minute",) if span == "2 h" else ("minute", "hour"):
-                if tier == "minute" and width_ns > DAY_NS:
+                if tier == "minute" and width_ns > min(DAY_NS, hours * HOUR_NS):
                     continue
                 query = asked | {"tier": tier, "since_ns": now_ns - width_ns, "limit": 10_000}
                 name = f"{what}, {span} by {tier}"
@@ -245,18 +249,20 @@ def _views(asking: Asking, life: Life, written: Written, days: int) -> Iterator[
         yield f"report, {since} d: links", lambda q=query: asking.api("/v1/history/worst", **q)
         listed = {"since": now_ns - since * DAY_NS, "limit": 1_000}
         yield f"report, {since} d: incidents", lambda q=listed: asking.api("/v1/incidents", **q)
-    yield "export, a day of minutes", lambda: asking.a_day(now_ns - DAY_NS)
+    last = min(24, hours)
+    since_ns = now_ns - last * HOUR_NS
+    yield f"export, {last} h of minutes", lambda: asking.minutes(since_ns, now_ns)
 
 
 async def _asked(
-    analyzer: Analyzer, life: Life, written: Written, days: int
+    analyzer: Analyzer, life: Life, written: Written, size: tuple[int, int]
 ) -> AsyncIterator[dict[str, object]]:
     asking = Asking(analyzer)
-    for name, ask in _views(asking, life, written, days):
+    for name, ask in _views(asking, life, written, size):
         took: list[tuple[float, float]] = []
         for _ in range(1 + ASKED):
             began = time.perf_counter(), time.process_time()
-            size = await ask()
+            answered = await ask()
             ended = time.perf_counter(), time.process_time()
             took.append((1e3 * (ended[0] - began[0]), 1e3 * (ended[1] - began[1])))
         yield {
@@ -264,15 +270,15 @@ async def _asked(
             "first_ms": round(took[0][0]),
             "ms": round(statistics.median(ms for ms, _ in took[1:])),
             "cpu_ms": round(statistics.median(ms for _, ms in took[1:])),
-            "bytes": size,
+            "bytes": answered,
         }
 
 
-async def _measured(folder: Path, days: tuple[int, int], show: Show) -> None:
+async def _measured(folder: Path, size: tuple[int, int], show: Show) -> None:
     life, picture, blocks = lived()
     database = str(folder / "netagent.duckdb")
-    written = Written(database, blocks, days)
-    shown: Row = {"rnics": RNICS, "pairs": len(blocks[-1].pairs), "days": days[1]}
+    written = Written(database, blocks, size)
+    shown: Row = {"rnics": RNICS, "pairs": len(blocks[-1].pairs), "days": size[1]}
     show(
         shown
         | written.bytes()
@@ -280,7 +286,7 @@ async def _measured(folder: Path, days: tuple[int, int], show: Show) -> None:
             "components": len(blocks[-1].components),
             "put_cpu_ms": round(1e3 * written.put_s, 1),
             "merge_cpu_ms": round(1e3 * written.merge_s),
-            "incidents": days[1] * INCIDENTS_A_DAY,
+            "incidents": size[1] * INCIDENTS_A_DAY,
         }
     )
     judge = Direct(time.time_ns)
@@ -290,33 +296,36 @@ async def _measured(folder: Path, days: tuple[int, int], show: Show) -> None:
     try:
         for message in life.agents.registrations():
             analyzer.registry.apply(message, analyzer.clock())
-        for incident in incidents(list(life.diagnosis.incidents()), days[1], written.until_ns):
+        for incident in incidents(list(life.diagnosis.incidents()), size[1], written.until_ns):
             analyzer.journal.note(incident)
         await judge.all_taken()
         judge.bench.picture = picture
-        async for row in _asked(analyzer, life, written, days[1]):
+        async for row in _asked(analyzer, life, written, size):
             show(shown | row)
     finally:
         await analyzer.stop()
 
 
-def measure(days: tuple[int, int], show: Show) -> None:
-    """Show what a history of so many days of minutes, and of hours, takes, as it is measured."""
+def measure(size: tuple[int, int], show: Show) -> None:
+    """Show what a history takes, as it is measured.
+
+    `size` is of how many hours there are minutes, and of how many days hours.
+    """
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(_measured(Path(folder), days, show))
+        asyncio.run(_measured(Path(folder), size, show))
 
 
-def gathered(days: tuple[int, int]) -> list[Row]:
+def gathered(size: tuple[int, int]) -> list[Row]:
     """Return all that `measure` shows."""
     rows: list[Row] = []
-    measure(days, rows.append)
+    measure(size, rows.append)
     return rows
 
 
-def run(days: tuple[int, int] = SHORT) -> Iterator[Row]:
+def run(size: tuple[int, int] = SHORT) -> Iterator[Row]:
     """Yield one row of bytes, and one for each view."""
-    yield from apart(gathered, days)
+    yield from apart(gathered, size)
 
 
 if __name__ == "__main__":
