@@ -77,8 +77,8 @@ examples:
 {connection.EPILOG}
 exit status: 0 ok, 1 the answer is negative (each command's --help says what
 that means), 2 usage or configuration, 3 the analyzer cannot be reached, or
-cannot do it now; 4 it cannot tell (innocent, operators). With --json an error is a JSON
-object as well (error, remedy)
+cannot do it now; 4 `innocent` or `operators` cannot tell. With --json an
+error is a JSON object as well (error, remedy)
 """
 
 

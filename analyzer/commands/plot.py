@@ -103,7 +103,8 @@ def _draw_waits(axes: "Axes", log: Log, named: Sequence[int]) -> None:
         rows = np.array(waits.waiters(meeting), np.int64) * cells // max(log.world, 1)
         for column in columns.tolist():
             np.add.at(matrix, (rows, column), 1)
-    extent = (-0.5, log.world - 0.5, log.world - 0.5, -0.5)
+    end = max(log.world, 1) - 0.5
+    extent = (-0.5, end, end, -0.5)
     axes.imshow(matrix, cmap="Greys", vmin=0, interpolation="none", extent=extent)
     for rank in named[:CELLS]:
         axes.axvline(rank, color="C3", linewidth=0.8)

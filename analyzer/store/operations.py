@@ -149,8 +149,8 @@ class _Reader:
 
 _SOURCES = {
     True: "read_parquet($files, union_by_name=true)",
-    False: "read_csv($files, header=true, all_varchar=true, delim=',', quote='\"', escape='\"',"
-    " nullstr=['', 'nan', 'NaN', 'None', 'null'], union_by_name=true)",
+    False: "read_csv($files, header=true, skip=0, all_varchar=true, delim=',', quote='\"',"
+    " escape='\"', nullstr=['', 'nan', 'NaN', 'None', 'null'], union_by_name=true)",
 }
 
 

@@ -291,13 +291,11 @@ def _differences(waits: Waits, found: Mismatch) -> Iterator[str]:
 
 def _circle(waits: Waits, ends: _Ends) -> Verdict:
     """Name who stands elsewhere than most, of ranks that wait for each other in a circle."""
-    culprits: list[Culprit] = []
-    for circle in ends.circles:
-        culprits += _in_circle(waits, circle)
-    everybody = sorted({rank for each in culprits for rank in each.ranks})
+    culprits = [culprit for circle in ends.circles for culprit in _in_circle(waits, circle)]
+    ranks = {node for circle in ends.circles for node in circle if isinstance(node, int)}
     return Verdict(
         Holdup.MISMATCH,
-        f"ranks wait for each other in a circle, {ranks_of(everybody)} elsewhere than others",
+        f"{ranks_of(sorted(ranks))} wait for each other in a circle",
         tuple(culprits),
         evidence=_waiting(waits),
         missing=_missing(waits),
@@ -305,23 +303,48 @@ def _circle(waits: Waits, ends: _Ends) -> Verdict:
 
 
 def _in_circle(waits: Waits, circle: Iterable[Node]) -> Iterator[Culprit]:
-    """Yield the fewest ranks that are late to one place: others would be odd together."""
     nodes = list(circle)
     ranks = sorted(each for each in nodes if isinstance(each, int))
-    late = {each: waits.late(each) for each in nodes if isinstance(each, Meeting)}
-    counts = {each: len(missing) for each, missing in late.items() if missing}
-    least = min(counts, key=lambda each: counts[each], default=None)
-    if least is None or list(counts.values()).count(counts[least]) > 1:
-        places = ", ".join(where(waits, each) for each in list(late)[:2])
+    meetings = [each for each in nodes if isinstance(each, Meeting)]
+    odd = _fewest_late(waits, meetings) or _other_order(waits, ranks, meetings)
+    if not odd:
+        places = ", ".join(where(waits, each) for each in meetings[:2])
         why = f"each waits for another where that one is not: {places}"
         yield Culprit(Who.GROUP, tuple(ranks), ODD_CONFIDENCE * DOUBTED, why)
-        return
-    others = ranks_of(waits.waiters(least))
-    for rank in late[least]:
+    for rank in odd:
         meeting = waits.first(rank)
         there = f"waits in {where(waits, meeting)}" if meeting else "waits nowhere"
-        why = f"rank {rank} {there}, while {others} wait for it in {where(waits, least)}"
-        yield _culprit(waits, (rank,), ODD_CONFIDENCE, why)
+        others = [each for each in ranks if each not in odd]
+        elsewhere = {waits.first(each) for each in others} - {meeting, None}
+        places = ", ".join(where(waits, each) for each in list(elsewhere)[:2] if each)
+        yield _culprit(waits, (rank,), ODD_CONFIDENCE, f"rank {rank} {there}, others in {places}")
+
+
+def _fewest_late(waits: Waits, meetings: Sequence[Meeting]) -> list[int]:
+    """Return the ranks that are late where fewest are, and of such places where most wait.
+
+    Whoever left one operation out is late to that one alone; else all others were odd together.
+    """
+    counts = {
+        each: (len(late), -len(waits.first_here(each)))
+        for each in meetings
+        if (late := waits.late(each))
+    }
+    least = min(counts, key=lambda each: counts[each], default=None)
+    if least is None or list(counts.values()).count(counts[least]) > 1:
+        return []
+    return waits.late(least)
+
+
+def _other_order(waits: Waits, ranks: Sequence[int], meetings: Sequence[Meeting]) -> list[int]:
+    """Return the ranks that are not where most are first, where all came to all places."""
+    if any(waits.late(each) for each in meetings):
+        return []
+    counts = {each: len(waits.first_here(each)) for each in meetings}
+    most = max(counts, key=lambda each: counts[each])
+    if 2 * counts[most] <= sum(counts.values()):
+        return []
+    return [rank for rank in ranks if waits.first(rank) != most]
 
 
 def _waiting(waits: Waits) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from analyzer.detect.operators.waits import Waits
 from analyzer.operators.log import UNKNOWN, Kind, Log, State
 
 _EVEN = ("all_reduce", "allreduce", "broadcast", "reduce")
-"""Beginnings of operations that have as many bytes on all ranks."""
+"""Beginnings of operations that have as many bytes on all ranks. Chosen: as NCCL defines them."""
 
 Done = tuple[tuple[str, int], ...]
 """What a rank does at one place of a group's order: operations and bytes."""

@@ -84,6 +84,10 @@ class Waits:
         """Return the ranks that have begun a meeting and wait in it."""
         return self._by_meeting.get(meeting, [])
 
+    def first_here(self, meeting: Meeting) -> list[int]:
+        """Return the ranks that have nothing before a meeting which is not over."""
+        return [each for each in self.waiters(meeting) if self.first(each) == meeting]
+
     def is_timed(self, rank: int) -> bool:
         """Return whether the log says of a rank when, or that, something started."""
         mine = self.log.rank == rank

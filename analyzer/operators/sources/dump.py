@@ -9,7 +9,8 @@ It is a pickle (what `TORCH_NCCL_DUMP_ON_TIMEOUT` writes) or JSON (`_dump_nccl_t
 - `process_group` is a name and a description; `pg_config` has the ranks of each name, which may be
   the name of another group on another rank. `pg_id` is a count of each rank's own.
 - JSON leaves `entries` out where there are none, and says 0 for a time that there is not.
-- gloo states no end, but retires what ended. Of NCCL, what is retired without an end timed out.
+- gloo states no end, but retires what ended, and what it gave up alike. Of NCCL, what is retired
+  without an end timed out.
 - The operators inside of a coalesced one have no state of their own: that is in the entry
   `coalesced` (or `ALLGATHER_coalesced`, ...) which follows them with the same number.
 - `send 0->1` and `recv 1<-0` name places in the group, not ranks of the job.
@@ -64,6 +65,8 @@ class Entry:
     signature: str
     """Types and sizes that are the same on all ranks of a collective."""
     timed_out: bool
+    sure: bool
+    """Whether the dump tells what ended from what was given up."""
     closes: bool
     """Whether it stands for what was coalesced before it."""
 
@@ -175,6 +178,7 @@ def _entry(raw: Mapping[Any, Any]) -> Entry | None:
         state=state,
         signature="" if apart else _signature(bare, inputs, outputs),
         timed_out=timed_out,
+        sure=backend != "gloo" or state is not State.ENDED,
         closes=bare == "coalesced" or bare.endswith("_coalesced"),
     )
 
@@ -220,14 +224,17 @@ def _state(raw: Mapping[Any, Any], backend: str) -> tuple[State, bool]:
 
 
 def _moments(raw: Mapping[Any, Any]) -> tuple[int, int]:
-    """Return start and end; where the duration was timed, the start is that long before the end."""
-    started = _moment(raw, "time_discovered_started_ns")
+    """Return start and end, where the duration was timed.
+
+    Else there is only when the watchdog found out, which may be much later.
+    """
     ended = _moment(raw, "time_discovered_completed_ns")
     took_ms = raw.get("duration_ms", raw.get("duration"))
-    timed = isinstance(took_ms, int | float) and math.isfinite(took_ms) and 0 <= took_ms < 1e12
-    if ended != NEVER and timed:
-        return ended - int(took_ms * 1e6), ended
-    return started, ended
+    if ended == NEVER or isinstance(took_ms, bool) or not isinstance(took_ms, int | float):
+        return NEVER, NEVER
+    if not 0 <= took_ms < 1e12:
+        return NEVER, NEVER
+    return ended - int(took_ms * 1e6), ended
 
 
 def _moment(raw: Mapping[Any, Any], in_ns: str, in_us: str = "") -> int:
@@ -240,8 +247,8 @@ def _moment(raw: Mapping[Any, Any], in_ns: str, in_us: str = "") -> int:
 
 def _integer(value: object, otherwise: int) -> int:
     """Return a number that may be written as text; tests of PyTorch's do so."""
-    if isinstance(value, str) and value.strip().lstrip("-").isascii() and len(value) < 20:
-        value = int(value) if value.strip().lstrip("-").isdigit() else None
+    if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,18}", value):
+        return int(value)
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _MAX_TIME:
         return otherwise
     return value
@@ -255,7 +262,8 @@ def _tensors(raw: Mapping[Any, Any], which: str) -> Tensors:
     sizes, types = raw.get(f"{which}_sizes"), raw.get(f"{which}_dtypes")
     if not isinstance(sizes, list | tuple):
         return []
-    named = [types] * len(sizes) if isinstance(types, str) else list(types or ())
+    several = types if isinstance(types, list | tuple) else ()
+    named = [types] * len(sizes) if isinstance(types, str) else [*several]
     named += [""] * (len(sizes) - len(named))
     pairs = zip(sizes[:MAX_TENSORS], named, strict=False)
     return [(_elements(shape), str(name)[:30]) for shape, name in pairs]
@@ -287,6 +295,8 @@ def _signature(op: str, inputs: Tensors, outputs: Tensors) -> str:
     scatters = op in ("scatter", "scatterv")
     parts = []
     for tensors, matters in ((inputs, not scatters), (outputs, not gathers)):
+        if not tensors:
+            continue
         names = "/".join(sorted({name for _, name in tensors if name}))
         parts.append(f"{sum(count for count, _ in tensors)} {names}".strip() if matters else "")
     return " to ".join(part for part in parts if part)

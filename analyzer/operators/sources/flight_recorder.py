@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analyzer.operators.log import UNKNOWN, Group, GroupKind, Kind, Log, Place, log_of
+from analyzer.operators.log import UNKNOWN, Group, GroupKind, Kind, Log, Place, State, log_of
 from analyzer.operators.sources.dump import Dump, Entry
 from analyzer.operators.sources.names import host_of, kind_of, ranks_of
 from netagent.model.errors import RemoteProtocolError
@@ -14,6 +14,9 @@ from netagent.model.errors import RemoteProtocolError
 SOURCE = "flight-recorder"
 MAX_ROWS = 50_000_000
 """Most operators of a log. Chosen: some 4 GB of columns."""
+
+_ONE_SIDED = frozenset({"broadcast", "reduce", "gather", "scatter"})
+"""Operations that may end at one rank before another has come to them."""
 
 Key = tuple[str, tuple[int, ...]]
 """A group: its name, and its ranks where they are known."""
@@ -39,6 +42,7 @@ def log(files: Mapping[str, Dump]) -> Log:
     hosts = {rank: host_of(name) for rank, name in zip(dumps, files, strict=True)}
     groups = _Groups(dumps)
     rows = [row for rank in sorted(dumps) for row in _mapped(rank, dumps[rank], groups)]
+    given_up = _give_up(rows, dumps)
     if len(rows) > MAX_ROWS:
         raise RemoteProtocolError(f"{len(rows)} operators, more than {MAX_ROWS}")
     seen = set(dumps) | {rank for _, members in groups.keys for rank in members}
@@ -51,7 +55,7 @@ def log(files: Mapping[str, Dump]) -> Log:
         silent=tuple(rank for rank in sorted(dumps) if not dumps[rank].entries),
         unseen=tuple(sorted(set(range(world)) - set(dumps))) if world <= MAX_ROWS else (),
         source=SOURCE,
-        overdue=sum(row.entry.timed_out for row in rows),
+        overdue=sum(row.entry.timed_out for row in rows) + given_up,
         notes=tuple(_notes(dumps, groups)),
     )
 
@@ -140,6 +144,33 @@ def _mapped(rank: int, dump: Dump, groups: _Groups) -> list[_Mapped]:
             counts[key, entry.peer, entry.kind] = ordinal + 1
         rows.append(_Mapped(rank, key, entry, ordinal))
     return rows
+
+
+def _give_up(rows: Sequence[_Mapped], dumps: Mapping[int, Dump]) -> int:
+    """Take back the end of what cannot have ended; return how many operators that are.
+
+    gloo says of what it gave up as of what ended. What all must take part in did not end where one
+    has not come to it, nor, as the last one, where ranks of its group did different things.
+    """
+    doubted = [row for row in rows if not row.entry.sure and row.entry.kind is Kind.COLLECTIVE]
+    reached: dict[Key, dict[int, tuple[int, str]]] = {}
+    for row in doubted:
+        reached.setdefault(row.group, {})[row.rank] = (row.entry.sequence, row.entry.op)
+    ends = {}
+    for key, last in reached.items():
+        members = [each for each in key[1] or last if each in dumps]
+        least = min(last.get(each, (UNKNOWN, ""))[0] for each in members)
+        together = len({at for at, _ in last.values()}) == 1
+        ends[key] = least, together and len({op for _, op in last.values()}) > 1
+    given_up = [row for row in doubted if _is_given_up(row.entry, *ends[row.group])]
+    for row in given_up:
+        row.entry.state = State.STARTED
+    return len(given_up)
+
+
+def _is_given_up(entry: Entry, least: int, odd: bool) -> bool:  # noqa: FBT001
+    late = entry.sequence > least and entry.op not in _ONE_SIDED
+    return late or (odd and entry.sequence == least)
 
 
 def _rank_at(place: int, ranks: Sequence[int]) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+SHAPES = ((4, 1, 1), (2, 2, 2), (4, 2, 1), (1, 4, 2), (3, 1, 2), (8, 1, 1), (2, 4, 2))
 START_NS = 1_700_000_000_000_000_000
 
 
@@ -62,6 +63,10 @@ class Job:
         rest, tp = divmod(rank, self.tp)
         dp, pp = divmod(rest, self.pp)
         return {"dp": dp, "pp": pp, "tp": tp}
+
+    def is_large(self, op: Op) -> bool:
+        """Return whether so many take part in a collective that most of them can agree."""
+        return op.peer < 0 and len(self.groups[op.group]) > 2
 
     def group(self, rank: int, axis: str) -> str | None:
         """Return the group of a rank on an axis."""
@@ -153,9 +158,9 @@ class Still:
         mine = {name: each for name, each in self.job.groups.items() if rank in each}
         entries = [self._entry(rank, at, timing=timing) for at in range(self.issued[rank])]
         described = {
-            name.partition(":")[0]: {
-                "name": name.partition(":")[0],
-                "desc": name.partition(":")[2] or "default_pg",
+            named(name)[0]: {
+                "name": named(name)[0],
+                "desc": named(name)[1],
                 "ranks": str(list(members)),
             }
             for name, members in mine.items()
@@ -195,10 +200,17 @@ class Still:
             "time_discovered_started_ns": created + 5 if (done or starts) and timing else None,
             "time_discovered_completed_ns": created + 9 if done else None,
             "retired": done,
+            **({"duration_ms": 0.002} if done and timing else {}),
             "timeout_ms": 600000,
             "is_p2p": op.peer >= 0,
             "frames": [{"name": "step", "filename": "train.py", "line": at}],
         }
+
+
+def named(group: str) -> tuple[str, str]:
+    """Return a group's name and description."""
+    name, _, description = group.partition(":")
+    return name, description or "default_pg"
 
 
 def still(seed: int, fault: str) -> tuple[Still, int]:
