@@ -51,7 +51,7 @@ class _Ends:
     """Where the chains of waiting end."""
 
     late: tuple[int, ...]
-    """Ranks with a log that wait for nobody."""
+    """Ranks with a log that wait for nobody, and for which somebody waits."""
     unseen: tuple[int, ...]
     stuck: tuple[Meeting, ...]
     circles: tuple[tuple[Node, ...], ...]
@@ -91,7 +91,11 @@ def _ends(waits: Waits, *, first: bool) -> _Ends:
     for end in sinks(starts, lambda node: waits.onwards(node, first=first)):
         match end:
             case (int() as rank,):
-                (late if rank in waits.seen else unseen).append(rank)
+                own = waits.first(rank)
+                if own is not None and not waits.awaited(rank):
+                    stuck += [own] if own not in stuck else []
+                else:
+                    (late if rank in waits.seen else unseen).append(rank)
             case (Meeting() as meeting,):
                 stuck.append(meeting)
             case _:
@@ -124,7 +128,10 @@ def _late(waits: Waits, ends: _Ends) -> Verdict:
 
 
 def _late_rank(waits: Waits, rank: int) -> Culprit:
-    awaited = [each for each in waits.meetings if rank in waits.late(each)]
+    awaited = waits.awaited(rank)
+    own = waits.first(rank)
+    if own is not None:
+        return _apart(waits, rank, own, awaited)
     meeting = max(awaited, key=lambda each: len(waits.waiters(each)))
     late, waiters = waits.late(meeting), waits.waiters(meeting)
     silent = rank in waits.log.silent
@@ -135,6 +142,16 @@ def _late_rank(waits: Waits, rank: int) -> Culprit:
     verb = "waits" if len(waiters) == 1 else "wait"
     why = f"rank {rank}: {did}; {ranks_of(waiters)} {verb} in {where(waits, meeting)}"
     return _culprit(waits, (rank,), confidence, why)
+
+
+def _apart(waits: Waits, rank: int, own: Meeting, awaited: Sequence[Meeting]) -> Culprit:
+    """Name a rank for which does not end what ended at others, who wait for it since."""
+    meeting = max(awaited, key=lambda each: len(waits.waiters(each)))
+    why = (
+        f"rank {rank} is in {where(waits, own)}, which ended at others;"
+        f" {ranks_of(waits.waiters(meeting))} in {where(waits, meeting)}"
+    )
+    return _culprit(waits, (rank,), STUCK_CONFIDENCE, why)
 
 
 def _last(waits: Waits, rank: int, meeting: Meeting) -> str:

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from analyzer.operators.log import NEVER, UNKNOWN, Kind, Log, State
 
 Ints = NDArray[np.int64]
+ONE_SIDED = frozenset({"broadcast", "reduce", "gather", "scatter"})
+"""Operations that may end at one rank before another has come to them. Chosen: as NCCL has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +92,13 @@ class Waits:
 
     def is_timed(self, rank: int) -> bool:
         """Return whether the log says of a rank when, or that, something started."""
-        mine = self.log.rank == rank
-        began = (self.log.started_ns != NEVER) | (self.log.state == State.STARTED)
-        return bool((mine & began).any())
+        return rank in self._timed
+
+    @cached_property
+    def _timed(self) -> frozenset[int]:
+        log = self.log
+        began = (log.started_ns != NEVER) | (log.state == State.STARTED)
+        return frozenset(np.unique(log.rank[began]).tolist())
 
     @property
     def meetings(self) -> Iterable[Meeting]:
@@ -104,8 +110,14 @@ class Waits:
         row = self.row(rank, meeting)
         if row is None or self._begun_ns[row] == NEVER:
             return 0
-        mine = self.log.rank == rank
-        return int(self._begun_ns[mine].max() - self._begun_ns[row])
+        return int(self._last_ns[rank] - self._begun_ns[row])
+
+    @cached_property
+    def _last_ns(self) -> Ints:
+        """Return when each rank last began something."""
+        last = np.full(int(self.log.rank.max(initial=0)) + 1, NEVER)
+        np.maximum.at(last, self.log.rank, self._begun_ns)
+        return last
 
     @cached_property
     def _begun_ns(self) -> Ints:
@@ -145,6 +157,18 @@ class Waits:
             for group in self.stuck_groups
         }
 
+    def awaited(self, rank: int) -> list[Meeting]:
+        """Return the meetings to which a rank has not come."""
+        return self._awaited.get(rank, [])
+
+    @cached_property
+    def _awaited(self) -> Mapping[int, list[Meeting]]:
+        found: dict[int, list[Meeting]] = {}
+        for meeting in self.meetings:
+            for rank in self.late(meeting):
+                found.setdefault(rank, []).append(meeting)
+        return found
+
     def late(self, meeting: Meeting) -> list[int]:
         """Return the ranks that a meeting needs and that have not come to it."""
         return [each for each in self.members(meeting) if not self._came(each, meeting)]
@@ -179,15 +203,30 @@ class Waits:
             found[key] = max(number, found.get(key, UNKNOWN))
         return found
 
+    def is_over_elsewhere(self, meeting: Meeting) -> bool:
+        """Return whether a meeting ended at half of its ranks, as it does once all have come.
+
+        What one rank sends to others, or they to it, may end at some before others have come.
+        """
+        if meeting.pair is not None or meeting.sequence == UNKNOWN:
+            return False
+        row = self.row(self.waiters(meeting)[0], meeting)
+        if row is None or self.log.ops[self.log.op[row]].lower() in ONE_SIDED:
+            return False
+        members = self.members(meeting)
+        ends = sum(self.ended(meeting.group, each) >= meeting.sequence for each in members)
+        return 2 * ends >= len(members)
+
     def onwards(self, node: Node, *, first: bool = True) -> Iterator[Node]:
         """Yield what a node waits for: a rank for where it is, a meeting for whom it needs.
 
         Where all came to a meeting it waits for those who have something before it that is not
-        over. `first`: only where a rank waits first counts, not what it has begun since.
+        over. A rank waits for nobody in what is over elsewhere. `first`: only where a rank waits
+        first counts, not what it has begun since.
         """
         if isinstance(node, int):
             meeting = self.first(node)
-            if meeting is not None:
+            if meeting is not None and not self.is_over_elsewhere(meeting):
                 yield from [meeting] if first else self.all_of(node)
             return
         if late := self.late(node):

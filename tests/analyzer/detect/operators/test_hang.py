@@ -193,3 +193,25 @@ def test_logs_without_an_operator_tell_nothing():
     assert hang.judge(log_of({"rank": []})) is None
     verdict = hang.judge(log_of({"rank": []}, silent=(0, 1)))
     assert (verdict.holdup, verdict.culprits) == (Holdup.INSUFFICIENT, ())
+
+
+def test_a_rank_at_which_does_not_end_what_ended_at_others_is_named_once_they_wait_for_it():
+    ended = [collective(rank, 4, State.ENDED) for rank in (0, 1, 2)]
+    after = [collective(rank, 5) for rank in (0, 1, 2)]
+    verdict = hang.judge(rows(*ended, collective(3, 4), *after))
+    assert (verdict.holdup, named(verdict)) == (Holdup.HANG_RANK, [(Who.RANK, (3,))])
+    assert "which ended at others" in verdict.culprits[0].why
+    alone = rows(*ended, collective(3, 4))
+    assert hang.judge(alone).holdup is Holdup.NOTHING
+    stuck = hang.judge(rows(*ended, collective(3, 4), overdue=1))
+    assert stuck.holdup is Holdup.HANG_COMMUNICATION
+    assert "which ended at 3 of them" in stuck.culprits[0].why
+
+
+def test_what_one_rank_sends_to_all_may_end_at_it_before_they_have_come():
+    log = rows(collective(0, 4, State.ENDED), collective(1, 4), collective(0, 5))
+    log = log_of(
+        {name: getattr(log, name) for name in ("rank", "kind", "group", "sequence", "state")},
+        ops=("broadcast",), groups=(Group("g", members=(0, 1)),),
+    )  # fmt: skip
+    assert hang.judge(log).culprits == ()
