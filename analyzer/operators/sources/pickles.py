@@ -10,7 +10,7 @@ bounded. Operations and arguments are those of CPython's `Lib/pickletools.py`.
 """
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from netagent.model.errors import RemoteProtocolError
@@ -27,6 +27,8 @@ MAX_DIGITS = 4300
 _MARK = object()
 _U16, _I32, _U32, _U64 = (struct.Struct(each) for each in ("<H", "<i", "<I", "<Q"))
 _F64 = struct.Struct(">d")
+_CONTAINERS = frozenset({list, tuple, dict})
+_STOP, _MARKS, _NONE, _BINGET, _BININT1 = b".(NhK"
 _SCALARS = frozenset({str, int, bool, float, bytes, type(None)})
 
 
@@ -49,7 +51,9 @@ def plain(content: bytes) -> Any:
         _check_depth(value)
     except (IndexError, struct.error) as error:
         raise RemoteProtocolError("pickle: it ends too early, or has nothing to take") from error
-    except (_Refused, ValueError, KeyError) as error:
+    except KeyError as error:
+        raise RemoteProtocolError("pickle: a value that was not remembered") from error
+    except (_Refused, ValueError) as error:
         raise RemoteProtocolError(f"pickle: {str(error)[:120]}") from error
     return value
 
@@ -65,18 +69,26 @@ class _Machine:
         self.containers = 0
 
     def run(self) -> Any:
-        content = self.content
+        content, memo, push = self.content, self.memo, self.stack.append
         for _ in range(MAX_OPERATIONS):
             code = content[self.at]
             self.at += 1
-            if code == _STOP:
+            if code == _BINGET:
+                push(memo[content[self.at]])
+                self.at += 1
+            elif code == _BININT1:
+                push(content[self.at])
+                self.at += 1
+            elif code == _NONE:
+                push(None)
+            elif code == _MARKS:
+                push(_MARK)
+            elif code == _STOP:
                 return self._result()
-            operation = _OPERATIONS.get(code)
-            if operation is None:
+            elif (operation := _OPERATIONS.get(code)) is not None:
+                operation(self)
+            else:
                 raise _Refused(_refusal(code, self.at - 1))
-            operation(self)
-            if self.containers > MAX_CONTAINERS:
-                raise _Refused(f"more than {MAX_CONTAINERS} lists, tuples and dicts")
         raise _Refused(f"more than {MAX_OPERATIONS} operations")
 
     def _result(self) -> Any:
@@ -115,6 +127,8 @@ class _Machine:
 
     def hold(self, value: Any) -> None:
         self.containers += 1
+        if self.containers > MAX_CONTAINERS:
+            raise _Refused(f"more than {MAX_CONTAINERS} lists, tuples and dicts")
         self.stack.append(value)
 
     def pop(self) -> Any:
@@ -144,8 +158,6 @@ class _Machine:
         self.hold(value)
 
     def recall(self, key: int) -> None:
-        if key not in self.memo:
-            raise _Refused("a value that was not remembered")
         self.stack.append(self.memo[key])
 
     def extend(self, values: list[Any]) -> None:
@@ -165,32 +177,21 @@ class _Machine:
 
 
 def _check_depth(value: Any) -> None:
-    """Raise where a value nests deeper than `MAX_DEPTH`, or holds itself."""
-    depths: dict[int, int] = {}
-    entered: set[int] = set()
-    path: list[tuple[Any, Iterator[Any]]] = []
+    """Raise where a value nests deeper than `MAX_DEPTH`, or holds itself.
 
-    def enter(part: Any) -> None:
-        if type(part) in _SCALARS or id(part) in depths:
+    Level by level, and in each what is shared once.
+    """
+    level = {id(value): value} if type(value) in _CONTAINERS else {}
+    for _ in range(MAX_DEPTH):
+        level = {
+            id(inner): inner
+            for part in level.values()
+            for inner in (part.values() if type(part) is dict else part)
+            if type(inner) in _CONTAINERS
+        }
+        if not level:
             return
-        if id(part) in entered or len(path) >= MAX_DEPTH:
-            raise _Refused(f"it nests more than {MAX_DEPTH} deep")
-        entered.add(id(part))
-        path.append((part, iter(part.values() if isinstance(part, dict) else part)))
-
-    enter(value)
-    while path:
-        part, parts = path[-1]
-        inner = next(parts, _MARK)
-        if inner is not _MARK:
-            enter(inner)
-            continue
-        path.pop()
-        inside = part.values() if isinstance(part, dict) else part
-        depth = 1 + max((depths.get(id(each), 0) for each in inside), default=0)
-        if len(path) + depth > MAX_DEPTH:
-            raise _Refused(f"it nests more than {MAX_DEPTH} deep")
-        depths[id(part)] = depth
+    raise _Refused(f"it nests more than {MAX_DEPTH} deep")
 
 
 def _integer(machine: _Machine) -> None:
@@ -254,19 +255,15 @@ def _u64_size(machine: _Machine) -> int:
     return size
 
 
-_STOP = ord(".")
 _OPERATIONS: dict[int, Callable[[_Machine], object]] = {
     0x80: lambda m: m.byte(),  # PROTO
     0x95: lambda m: m.number(_U64),  # FRAME: what it says of sizes is of no use here
-    ord("("): lambda m: m.push(_MARK),
     ord("0"): lambda m: m.stack.pop(),
     ord("1"): lambda m: m.marked(),
-    ord("N"): lambda m: m.push(None),
     0x88: lambda m: m.push(True),
     0x89: lambda m: m.push(False),
     ord("I"): _integer,
     ord("J"): lambda m: m.push(m.number(_I32)),
-    ord("K"): lambda m: m.push(m.byte()),
     ord("M"): lambda m: m.push(m.number(_U16)),
     ord("L"): lambda m: m.push(int(m.line().rstrip(b"L"))),
     0x8A: _long(_byte_long),
@@ -298,7 +295,6 @@ _OPERATIONS: dict[int, Callable[[_Machine], object]] = {
     ord("r"): lambda m: m.remember(m.number(_U32)),
     ord("p"): lambda m: m.remember(int(m.line())),
     0x94: lambda m: m.remember(len(m.memo)),
-    ord("h"): lambda m: m.recall(m.byte()),
     ord("j"): lambda m: m.recall(m.number(_U32)),
     ord("g"): lambda m: m.recall(int(m.line())),
 }
