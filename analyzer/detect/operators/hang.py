@@ -41,7 +41,8 @@ MANY = 0.5
 """Share of a meeting's ranks that may be late before it is as likely that the others are early.
 Chosen."""
 DOUBTED = 0.5
-"""By which confidence is multiplied beyond `MANY`, and where circles have no majority. Chosen."""
+"""By which confidence is multiplied beyond `MANY`, where no half agrees, and of transfers that are
+not counted. Chosen."""
 SHOWN = 8
 """Most meetings that are evidence. Chosen: a screenful."""
 
@@ -136,7 +137,8 @@ def _late_rank(waits: Waits, rank: int) -> Culprit:
     late, waiters = waits.late(meeting), waits.waiters(meeting)
     silent = rank in waits.log.silent
     confidence = SILENT_CONFIDENCE if silent else LATE_CONFIDENCE
-    if len(late) > MANY * len(waits.members(meeting)):
+    doubted = len(late) > MANY * len(waits.members(meeting)) or not waits.is_counted(meeting)
+    if doubted:
         confidence *= DOUBTED
     did = "its log is empty" if silent else _last(waits, rank, meeting)
     verb = "waits" if len(waiters) == 1 else "wait"

@@ -47,6 +47,7 @@ class Waits:
         groups = np.unique(log.group[pending]).tolist()
         self.stuck_groups: tuple[int, ...] = tuple(each for each in groups if each >= 0)
         self._reached, self._ended = self._progress()
+        self._over: dict[Meeting, bool] = {}
 
     def _meeting(self, row: int) -> Meeting:
         log = self.log
@@ -157,6 +158,14 @@ class Waits:
             for group in self.stuck_groups
         }
 
+    def is_counted(self, meeting: Meeting) -> bool:
+        """Return whether it is known which of several alike a meeting is.
+
+        Of transfers that are not, one may have been sent before the log begins, or long ago.
+        """
+        row = self.row(self.waiters(meeting)[0], meeting)
+        return row is not None and self.log.sequence[row] != UNKNOWN
+
     def awaited(self, rank: int) -> list[Meeting]:
         """Return the meetings to which a rank has not come."""
         return self._awaited.get(rank, [])
@@ -208,6 +217,11 @@ class Waits:
 
         What one rank sends to others, or they to it, may end at some before others have come.
         """
+        if meeting not in self._over:
+            self._over[meeting] = self._is_over(meeting)
+        return self._over[meeting]
+
+    def _is_over(self, meeting: Meeting) -> bool:
         if meeting.pair is not None or meeting.sequence == UNKNOWN:
             return False
         row = self.row(self.waiters(meeting)[0], meeting)

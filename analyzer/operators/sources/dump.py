@@ -137,9 +137,9 @@ def _settled(entries: Iterable[Entry]) -> list[Entry]:
     That entry goes where it closed something, and stays as one operator where it did not.
     """
     settled: list[Entry] = []
-    open_: dict[tuple[str, str], list[Entry]] = {}
+    open_: dict[tuple[tuple[str, str], bool], list[Entry]] = {}
     for each in entries:
-        inside = open_.setdefault(each.group, [])
+        inside = open_.setdefault((each.group, each.kind is Kind.COLLECTIVE), [])
         if inside and inside[-1].sequence != each.sequence:
             inside.clear()
         if inside and each.closes:
@@ -163,6 +163,8 @@ def _entry(raw: Mapping[Any, Any]) -> Entry | None:
     inputs, outputs = _tensors(raw, "input"), _tensors(raw, "output")
     apart = kind is not Kind.COLLECTIVE or raw.get("is_p2p") is True
     bare = op.partition(" ")[0][:60]
+    if apart and kind is Kind.COLLECTIVE:
+        kind = Kind.OTHER  # it closes transfers, and is no collective of its group
     state, timed_out = _state(raw, backend)
     started, ended = _moments(raw)
     return Entry(
@@ -184,13 +186,16 @@ def _entry(raw: Mapping[Any, Any]) -> Entry | None:
 
 
 def _group(raw: Mapping[Any, Any]) -> tuple[str, str]:
-    """Return name and description; of old dumps the name is the rank's own count."""
+    """Return name and description; both are empty in old dumps, but for the group of all.
+
+    Those have a count of the rank's own only, so that equal ones need not be one group.
+    """
     said = raw.get("process_group", raw.get("pg_name"))
     if isinstance(said, list | tuple) and said:
         return str(said[0])[:200], str(said[1] if len(said) > 1 else "")[:200]
     if isinstance(said, str):
         return said[:200], ""
-    return str(_integer(raw.get("pg_id"), 0)), ""
+    return ("0" if _integer(raw.get("pg_id"), 0) == 0 else ""), ""
 
 
 def _direction(op: str) -> tuple[Kind, int]:

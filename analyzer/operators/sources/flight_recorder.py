@@ -99,13 +99,16 @@ class _Groups:
         return key
 
     def _ranks(self, rank: int, name: str, description: str) -> tuple[int, ...]:
+        if not name:
+            self.guessed.add("?")
+            return (rank,)  # nobody knows whose else it is
         if own := self._own[rank].get(name):
             return own
         for ranks in self._others.get(name, ()):
             if rank in ranks:
                 return ranks
         self.guessed.add(name)
-        is_whole = kind_of(description or name) is GroupKind.WORLD
+        is_whole = name == "0" or kind_of(description or name) is GroupKind.WORLD
         return self._everybody if is_whole else ()
 
     def listed(self) -> tuple[list[Key], tuple[Group, ...]]:

@@ -150,6 +150,10 @@ def test_a_receiver_waits_for_a_send_that_was_never_posted():
     verdict = hang.judge(log)
     assert named(verdict) == [(Who.RANK, (0,))]
     assert "has not posted its send" in verdict.culprits[0].why
+    uncounted = rows(
+        (1, Kind.RECV, -1, 0, -1, State.STARTED), (0, Kind.SEND, -1, 1, -1, State.ENDED)
+    )
+    assert hang.judge(uncounted).culprits[0].confidence < verdict.culprits[0].confidence
     sent = rows((1, Kind.RECV, -1, 0, 5, State.STARTED), (0, Kind.SEND, -1, 1, 5, State.ENDED))
     assert hang.judge(sent).culprits == ()
 

@@ -110,7 +110,9 @@ def test_old_dumps_are_lists_with_other_fields():
     }  # fmt: skip
     made = dump.dump_of([old])
     (found,) = made.entries
-    assert (found.group, found.sequence, found.enqueued_ns) == (("2", ""), 5, 3000)
+    assert (found.group, found.sequence, found.enqueued_ns) == (("", ""), 5, 3000)
+    assert dump.dump_of([old | {"pg_id": 0}]).entries[0].group == ("0", "")
+    assert dump.dump_of([old | {"pg_name": "7"}]).entries[0].group == ("7", "")
     assert found.bytes == UNKNOWN
     assert not made.whole
     assert made.members == {}
@@ -136,12 +138,16 @@ def test_what_is_coalesced_is_in_the_state_of_what_closes_it():
         entry("nccl:_broadcast_oop", record_id=6, collective_seq_id=1),
         entry("nccl:ALLGATHER_coalesced", record_id=7, collective_seq_id=1, state="started"),
         entry("nccl:allreduce_coalesced", record_id=8, collective_seq_id=2),
+        entry("nccl:recv 0<-1", record_id=9, p2p_seq_id=2, **pair),
+        entry("nccl:coalesced", record_id=10, p2p_seq_id=3, state="completed", **pair),
     )
     assert [(each.op, each.state) for each in made.entries] == [
         ("recv", State.ENDED), ("send", State.ENDED), ("recv", State.ENQUEUED),
         ("_broadcast_oop", State.STARTED), ("_broadcast_oop", State.STARTED),
-        ("allreduce_coalesced", State.ENQUEUED),
+        ("allreduce_coalesced", State.ENQUEUED), ("recv", State.ENQUEUED),
+        ("coalesced", State.ENDED),
     ]  # fmt: skip
+    assert made.entries[-1].kind is Kind.OTHER
 
 
 def test_rows_are_in_the_order_of_the_ring():

@@ -138,3 +138,9 @@ def test_a_log_of_too_many_rows_is_refused(monkeypatch):
     monkeypatch.setattr(flight_recorder, "MAX_ROWS", 1)
     with pytest.raises(RemoteProtocolError, match="2 operators, more than 1"):
         log({"r0": [entry(), entry()]})
+
+
+def test_old_groups_that_are_only_counted_are_not_taken_for_one():
+    old = {"record_id": 0, "pg_id": 1, "seq_id": 5, "profiling_name": "nccl:x", "state": "started"}
+    made = log({f"r{rank}": [old, old | {"pg_id": 0, "record_id": 1}] for rank in (0, 1)})
+    assert sorted(group.members for group in made.groups) == [(0,), (0, 1), (1,)]
