@@ -26,7 +26,7 @@ screen's resolution."""
 GROUPS_SHOWN = 8
 """Most stages drawn, and most series in each. Chosen: more cannot be told apart by eye."""
 OPERATORS_SHOWN = 5000
-"""Most operators drawn, the last ones. Chosen: more take long, and cannot be told apart."""
+"""Most operators drawn, the last ones of each rank; at least one of each. Chosen: more take long."""
 PERIODS_SHOWN = 4
 """Iterations drawn. Chosen: enough to see them repeat."""
 
@@ -115,7 +115,7 @@ def _draw_waits(axes: "Axes", log: Log, named: Sequence[int]) -> None:
 
 def _draw_times(axes: "Axes", log: Log, named: Sequence[int]) -> None:
     """Draw when each rank worked; each begins at 0, since clocks are not compared."""
-    known = np.flatnonzero(log.duration_ns >= 0)[-OPERATORS_SHOWN:]
+    known = _last_of_each(log)
     rank, started = log.rank[known], log.started_ns[known]
     if len(known):
         first = np.full(int(rank.max()) + 1, np.iinfo(np.int64).max)
@@ -130,6 +130,15 @@ def _draw_times(axes: "Axes", log: Log, named: Sequence[int]) -> None:
     axes.set_xlabel("ms of the rank's own clock; red: named")
     axes.set_ylabel("rank")
     axes.set_title("when ranks were in an operator")
+
+
+def _last_of_each(log: Log) -> Ints:
+    """Return the rows of the last operators with a duration, of each rank as many."""
+    known = np.flatnonzero(log.duration_ns >= 0)
+    known = known[np.argsort(log.rank[known], kind="stable")]
+    _, begins, counts = np.unique(log.rank[known], return_index=True, return_counts=True)
+    left = np.repeat(begins + counts, counts) - np.arange(len(known))
+    return known[left <= max(1, OPERATORS_SHOWN // max(1, len(counts)))]
 
 
 def _write(path: str, size: tuple[float, float], drawn: "Callable[[Figure], None]") -> None:

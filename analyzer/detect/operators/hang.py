@@ -133,7 +133,7 @@ def _late_rank(waits: Waits, rank: int) -> Culprit:
     own = waits.first(rank)
     if own is not None:
         return _apart(waits, rank, own, awaited)
-    meeting = max(awaited, key=lambda each: len(waits.waiters(each)))
+    meeting = waits.plainest(awaited)
     late, waiters = waits.late(meeting), waits.waiters(meeting)
     silent = rank in waits.log.silent
     confidence = SILENT_CONFIDENCE if silent else LATE_CONFIDENCE
@@ -148,7 +148,7 @@ def _late_rank(waits: Waits, rank: int) -> Culprit:
 
 def _apart(waits: Waits, rank: int, own: Meeting, awaited: Sequence[Meeting]) -> Culprit:
     """Name a rank for which does not end what ended at others, who wait for it since."""
-    meeting = max(awaited, key=lambda each: len(waits.waiters(each)))
+    meeting = waits.plainest(awaited)
     why = (
         f"rank {rank} is in {where(waits, own)}, which ended at others;"
         f" {ranks_of(waits.waiters(meeting))} in {where(waits, meeting)}"

@@ -158,6 +158,10 @@ class Waits:
             for group in self.stuck_groups
         }
 
+    def plainest(self, meetings: Iterable[Meeting]) -> Meeting:
+        """Return the meeting to which the fewest have not come, and of such the largest."""
+        return max(meetings, key=lambda each: (-len(self.late(each)), len(self.waiters(each))))
+
     def is_counted(self, meeting: Meeting) -> bool:
         """Return whether it is known which of several alike a meeting is.
 

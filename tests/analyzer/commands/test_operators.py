@@ -109,6 +109,13 @@ def test_a_picture_is_drawn(tmp_path, capsys):
     plot.draw_operators(str(path), log_of({"rank": []}), (), "x" * 200)
 
 
+def test_of_each_rank_the_last_operators_are_drawn(monkeypatch):
+    monkeypatch.setattr(plot, "OPERATORS_SHOWN", 4)
+    rank = [1, 0, 1, 1, 0, 0, 0]
+    log = log_of({"rank": rank, "started_ns": range(7), "ended_ns": range(1, 8)})
+    assert plot._last_of_each(log).tolist() == [5, 6, 2, 3]
+
+
 def test_without_matplotlib_a_picture_is_misuse(monkeypatch, capsys):
     def draw(*_):
         raise CapabilityMissing("drawing", plot.REMEDY)
