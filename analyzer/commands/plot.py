@@ -26,7 +26,7 @@ screen's resolution."""
 GROUPS_SHOWN = 8
 """Most stages drawn, and most series in each. Chosen: more cannot be told apart by eye."""
 OPERATORS_SHOWN = 5000
-"""Most operators drawn, the last ones of each rank; at least one of each. Chosen: more take long."""
+"""Most operators drawn, of each rank the last ones, and one at least. Chosen: more take long."""
 PERIODS_SHOWN = 4
 """Iterations drawn. Chosen: enough to see them repeat."""
 
