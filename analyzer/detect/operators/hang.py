@@ -12,7 +12,7 @@ as PyTorch's `torchfrtrace` does.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -116,6 +116,10 @@ def _nothing_logged(log: Log) -> Verdict | None:
 
 def _late(waits: Waits, ends: _Ends) -> Verdict:
     """Name the ranks that others wait for, and that wait for nobody."""
+    known = tuple(rank for rank in ends.late if not waits.is_outdated(rank))
+    if not known:
+        return _outdated(waits, ends)
+    ends = replace(ends, late=known)
     culprits = [_late_rank(waits, rank) for rank in ends.late]
     culprits.sort(key=lambda each: (-each.confidence, each.ranks))
     others = [f"{where(waits, each)} does not end either" for each in ends.stuck]
@@ -125,6 +129,15 @@ def _late(waits: Waits, ends: _Ends) -> Verdict:
         tuple(culprits),
         evidence=(*_waiting(waits), *others),
         missing=_missing(waits),
+    )
+
+
+def _outdated(waits: Waits, ends: _Ends) -> Verdict:
+    return Verdict(
+        Holdup.INSUFFICIENT,
+        f"the logs of {ranks_of(ends.late)} were taken before those of others",
+        evidence=_waiting(waits),
+        missing=("logs of all ranks from the same time",),
     )
 
 

@@ -91,6 +91,22 @@ class Waits:
         """Return the ranks that have nothing before a meeting which is not over."""
         return [each for each in self.waiters(meeting) if self.first(each) == meeting]
 
+    def is_outdated(self, rank: int) -> bool:
+        """Return whether others ended what needs a rank and that its log has not come to yet.
+
+        Then its log was taken before theirs, and does not say where it was when theirs ended.
+        """
+        log = self.log
+        sided = [number for number, op in enumerate(log.ops) if op.lower() in ONE_SIDED]
+        for group in self.stuck_groups:
+            reached = self.reached(group, rank)
+            if reached != UNKNOWN:
+                later = (log.group == group) & (log.sequence > reached)
+                later &= (log.state == State.ENDED) & (log.kind == Kind.COLLECTIVE)
+                if bool((later & ~np.isin(log.op, sided)).any()):
+                    return True
+        return False
+
     def is_timed(self, rank: int) -> bool:
         """Return whether the log says of a rank when, or that, something started."""
         return rank in self._timed

@@ -9,6 +9,7 @@ It is a pickle (what `TORCH_NCCL_DUMP_ON_TIMEOUT` writes) or JSON (`_dump_nccl_t
 - `process_group` is a name and a description; `pg_config` has the ranks of each name, which may be
   the name of another group on another rank. `pg_id` is a count of each rank's own.
 - JSON leaves `entries` out where there are none, and says 0 for a time that there is not.
+- What an abort ended is "completed", after as long as it may take at most.
 - gloo states no end, but retires what ended, and what it gave up alike. Of NCCL, what is retired
   without an end timed out.
 - The operators inside of a coalesced one have no state of their own: that is in the entry
@@ -222,10 +223,20 @@ def _state(raw: Mapping[Any, Any], backend: str) -> tuple[State, bool]:
     state = _STATES.get(str(raw.get("state")), State.UNKNOWN)
     if _integer(raw.get("time_discovered_completed_ns"), 0) > 0:
         state = State.ENDED
+    if state is State.ENDED and _took_too_long(raw):
+        return State.STARTED, True
     retired = raw.get("retired") is True
     if retired and backend == "gloo":
         return State.ENDED, False
     return state, retired and state is not State.ENDED
+
+
+def _took_too_long(raw: Mapping[Any, Any]) -> bool:
+    """Return whether what ended took as long as it may: the watchdog's abort ended it."""
+    limit_ms = _integer(raw.get("timeout_ms"), 0)
+    created = _moment(raw, "time_created_ns")
+    ended = _moment(raw, "time_discovered_completed_ns")
+    return limit_ms > 0 and NEVER not in (created, ended) and ended - created >= limit_ms * 10**6
 
 
 def _moments(raw: Mapping[Any, Any]) -> tuple[int, int]:

@@ -219,3 +219,14 @@ def test_what_one_rank_sends_to_all_may_end_at_it_before_they_have_come():
         ops=("broadcast",), groups=(Group("g", members=(0, 1)),),
     )  # fmt: skip
     assert hang.judge(log).culprits == ()
+
+
+def test_logs_that_were_taken_one_after_the_other_accuse_nobody():
+    early = [collective(3, number, State.ENDED) for number in (1, 2)]
+    later = [collective(rank, 9, State.ENDED) for rank in (0, 1, 2)]
+    now = [collective(rank, 10) for rank in (0, 1, 2)]
+    verdict = hang.judge(rows(*early, *later, *now))
+    assert (verdict.holdup, verdict.culprits) == (Holdup.INSUFFICIENT, ())
+    assert verdict.missing == ("logs of all ranks from the same time",)
+    also = (*early, *later, *now[:2], collective(2, 9, State.ENDED))
+    assert named(hang.judge(rows(*also))) == [(Who.RANK, (2,))]

@@ -87,6 +87,18 @@ def test_a_transfer_names_a_place_in_its_group(name, kind, peer):
         ({"retired": True}, "gloo:x", State.ENDED, False),
         ({}, "gloo:x", State.ENQUEUED, False),
         ({"state": "odd"}, "nccl:x", State.UNKNOWN, False),
+        (
+            {"state": "completed", "time_discovered_completed_ns": 6 * 10**6, "timeout_ms": 5},
+            "nccl:x",
+            State.STARTED,
+            True,
+        ),
+        (
+            {"state": "completed", "time_discovered_completed_ns": 5 * 10**6, "timeout_ms": 5},
+            "nccl:x",
+            State.ENDED,
+            False,
+        ),
     ],
 )
 def test_how_far_it_came(fields, name, state, timed_out):
