@@ -46,6 +46,7 @@ VERBS = {
     "mcp": "answer an assistant over stdin and stdout, read-only",
     "localize": "rank what is at fault by flows that were observed elsewhere",
     "skeleton": "infer which endpoint pairs a task uses, from its traffic alone",
+    "operators": "say who holds a job up, by logs of its operators",
     "webhooks": "say how it stands with the receivers of events, or try one",
     "alerts": "print rules of alerts for Prometheus",
     "dashboard": "print a dashboard for Grafana",
@@ -71,12 +72,13 @@ examples:
   netagent-analyzer incidents --state active
   netagent-analyzer diagnose train-a-0/rail0 train-a-1/rail0
   netagent-analyzer skeleton series.npz
+  netagent-analyzer operators dumps/
 
 {connection.EPILOG}
 exit status: 0 ok, 1 the answer is negative (each command's --help says what
 that means), 2 usage or configuration, 3 the analyzer cannot be reached, or
-cannot do it now; 4 `innocent` cannot tell. With --json an error is a JSON
-object as well (error, remedy)
+cannot do it now; 4 `innocent` or `operators` cannot tell. With --json an
+error is a JSON object as well (error, remedy)
 """
 
 

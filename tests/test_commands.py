@@ -40,6 +40,7 @@ NEEDED = {
     ("netagent-analyzer", "replay"): ["file"],
     ("netagent-analyzer", "localize"): ["file"],
     ("netagent-analyzer", "skeleton"): ["t"],
+    ("netagent-analyzer", "operators"): ["f"],
     ("netagent-analyzer", "restore"): ["folder", "--config", "file"],
     ("netagent-analyzer", "ca"): ["list", "--state", "folder"],
     ("netagent-analyzer", "invite"): ["h0"],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Skeletons and history as pictures: the door of matplotlib, which is an extra."""
+"""Skeletons, history and operators as pictures: the door of matplotlib, which is an extra."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.detect.operators.waits import Waits
+from analyzer.operators.log import Log
 from analyzer.skeleton.infer import Skeleton
 from analyzer.skeleton.series import Ints, TrafficSeries, basic_edges
 from analyzer.skeleton.spectrum import compress, features, filled
@@ -23,6 +25,8 @@ CELLS = 512
 screen's resolution."""
 GROUPS_SHOWN = 8
 """Most stages drawn, and most series in each. Chosen: more cannot be told apart by eye."""
+OPERATORS_SHOWN = 5000
+"""Most operators drawn, of each rank the last ones, and one at least. Chosen: more take long."""
 PERIODS_SHOWN = 4
 """Iterations drawn. Chosen: enough to see them repeat."""
 
@@ -80,6 +84,69 @@ def draw_history(
         figure.autofmt_xdate()
 
     _write(path, (13, 6), drawn)
+
+
+def draw_operators(path: str, log: Log, named: Sequence[int], title: str) -> None:
+    """Write a picture to `path`: who waits for whom, and how far ranks came or when they worked.
+
+    `named` are the ranks that hold the job up. Raises as `draw`.
+    """
+
+    def drawn(figure: "Figure") -> None:
+        figure.suptitle(title if len(title) < 120 else f"{title[:117]}...")
+        left, right = figure.subplots(1, 2)
+        _draw_waits(left, log, named)
+        _draw_times(right, log, named)
+
+    _write(path, (13, 6), drawn)
+
+
+def _draw_waits(axes: "Axes", log: Log, named: Sequence[int]) -> None:
+    """Draw how often each rank (row) waits for each (column), where not all came."""
+    waits = Waits(log)
+    cells = max(1, min(CELLS, log.world))
+    matrix = np.zeros((cells, cells))
+    for meeting in waits.meetings:
+        columns = np.array(waits.late(meeting), np.int64) * cells // max(log.world, 1)
+        rows = np.array(waits.waiters(meeting), np.int64) * cells // max(log.world, 1)
+        for column in columns.tolist():
+            np.add.at(matrix, (rows, column), 1)
+    end = max(log.world, 1) - 0.5
+    extent = (-0.5, end, end, -0.5)
+    axes.imshow(matrix, cmap="Greys", vmin=0, interpolation="none", extent=extent)
+    for rank in named[:CELLS]:
+        axes.axvline(rank, color="C3", linewidth=0.8)
+    axes.set_xlabel("rank that is waited for; red: named")
+    axes.set_ylabel("rank that waits")
+    axes.set_title("who waits for whom when the log ends")
+
+
+def _draw_times(axes: "Axes", log: Log, named: Sequence[int]) -> None:
+    """Draw when each rank worked; each begins at 0, since clocks are not compared."""
+    known = _last_of_each(log)
+    rank, started = log.rank[known], log.started_ns[known]
+    if len(known):
+        first = np.full(int(rank.max()) + 1, np.iinfo(np.int64).max)
+        np.minimum.at(first, rank, started)
+        at_ms = (started - first[rank]) / 1e6
+        shown = np.isin(rank, np.array(named, np.int64))
+        for which, color in ((~shown, "C0"), (shown, "C3")):
+            took_ms = log.duration_ns[known][which] / 1e6
+            axes.barh(rank[which], took_ms, left=at_ms[which], color=color, height=0.8)
+    else:
+        axes.text(0.5, 0.5, "no operator has a duration", ha="center", transform=axes.transAxes)
+    axes.set_xlabel("ms of the rank's own clock; red: named")
+    axes.set_ylabel("rank")
+    axes.set_title("when ranks were in an operator")
+
+
+def _last_of_each(log: Log) -> Ints:
+    """Return the rows of the last operators with a duration, of each rank as many."""
+    known = np.flatnonzero(log.duration_ns >= 0)
+    known = known[np.argsort(log.rank[known], kind="stable")]
+    _, begins, counts = np.unique(log.rank[known], return_index=True, return_counts=True)
+    left = np.repeat(begins + counts, counts) - np.arange(len(known))
+    return known[left <= max(1, OPERATORS_SHOWN // max(1, len(counts)))]
 
 
 def _write(path: str, size: tuple[float, float], drawn: "Callable[[Figure], None]") -> None:

@@ -132,6 +132,8 @@ class Log:
     """Ranks of which there is a log without an operator: hung or dead before they logged."""
     unseen: tuple[int, ...] = ()
     """Ranks of which there is no log: nothing may be said of them from this."""
+    overdue: int = 0
+    """How many operators the source itself gave up waiting for, as a watchdog does."""
     source: str = ""
     """What wrote it: `flight-recorder`, `nccl-inspector`, `hooks`, `uprobes`, `import`."""
     notes: tuple[str, ...] = ()

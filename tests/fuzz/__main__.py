@@ -8,6 +8,7 @@ is 1.
 
 import argparse
 import json
+import pickle
 import random
 import sys
 import time
@@ -16,10 +17,14 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
+from analyzer.detect.operators.judging import judged
 from analyzer.intake.controller import check_controller
 from analyzer.localize.tomography.flowfile import COLUMNS, links_of, observed, rows_of_csv
+from analyzer.operators.sources import recognise, table
 from analyzer.simulate.fattree import FatTree, Silent
+from analyzer.store.operations import read_table
 from netagent.model.errors import NetAgentError
 from netagent.model.unixctl import find_reply
 from netagent.wire.codec import ContentType, decode, encode
@@ -54,6 +59,7 @@ from ovs_checks.switch.shows import (
 from ovs_checks.switch.underlay import read_underlay
 
 DUMPS = Path(__file__).parent.parent / "ovs_checks" / "dumps"
+OPERATORS = Path(__file__).parent.parent / "analyzer" / "operators" / "sources" / "dumps"
 CRASHES = Path("build/fuzz")
 MAX_CHARACTERS = 4000
 MAX_CRASHES = 20
@@ -80,6 +86,24 @@ def _walk(text: str) -> object:
 def _controller(text: str) -> None:
     body = text.encode(errors="replace")
     check_controller(decode(body, ControllerState, ContentType.JSON))
+
+
+def _operators(text: str) -> object:
+    """Read a text as each kind of file that a log of operators may be in; pickles byte for byte."""
+    whole = text.encode(errors="replace")
+    for content in (whole, b"\x80\x02" + text.encode("latin-1", "replace")):
+        try:
+            judged(recognise.read({"rank_0": content, "rank_1": whole}))
+        except NetAgentError:
+            continue
+    return None
+
+
+def _table(text: str) -> object:
+    with NamedTemporaryFile(suffix=".csv") as file:
+        file.write(text.encode(errors="replace"))
+        file.flush()
+        return judged(table.log(read_table([Path(file.name)])))
 
 
 _TYPES = (b"\x08\0E", b"\x86\xdd`", b"\x08\x06", b"\x88G", b"\x81\0")
@@ -115,6 +139,8 @@ READERS: Mapping[str, Callable[[str], object]] = {
     "walk": _walk,
     "controller": _controller,
     "flow file": lambda text: observed(rows_of_csv(text.splitlines(), [])),
+    "operators": _operators,
+    "operations": _table,
     "edges": lambda text: links_of(text.splitlines()),
 }
 ALLOWED = (NetAgentError, json.JSONDecodeError)
@@ -155,7 +181,7 @@ def seeds() -> list[str]:
     texts.append(json.dumps(answers.rows()))
     for archive in sorted(DUMPS.glob("*.tar.gz")):
         texts += [answer.text for answer in getattr(open_answers(archive), "answers", ())]
-    texts += [_flow_file(), _said_of_a_controller()]
+    texts += [_flow_file(), _said_of_a_controller(), *_logs_of_operators()]
     return [text for text in texts if text.strip()]
 
 
@@ -165,6 +191,17 @@ def _flow_file() -> str:
         path = ";".join(map("|".join, flow.ways))
         rows.append(f"{flow.source},{flow.target},{path},{flow.sent},{flow.lost},15.5,2")
     return "\n".join(rows)
+
+
+def _logs_of_operators() -> list[str]:
+    """Return a real dump's beginning, as JSON and as a pickle whose bytes are letters; a table."""
+    [path, *_] = sorted(OPERATORS.glob("*/*.json"))
+    dump = json.loads(path.read_text())
+    dump["entries"] = dump["entries"][-3:]
+    columns = ",".join(table.COLUMNS)
+    row = "0,collective,all_reduce,1,2,0,dp0,,0,4096,,0,0,0,0"
+    pickled = pickle.dumps(dump, 2).decode("latin-1")
+    return [json.dumps(dump), pickled, f"{columns}\n{row}\n{row}\n"]
 
 
 def _said_of_a_controller() -> str:

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Say who holds a job up, by logs of its operators."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from analyzer.commands.connection import readable
+from analyzer.commands.plot import draw_operators
+from analyzer.commands.text import paragraph, table
+from analyzer.detect.operators.judging import judged
+from analyzer.detect.operators.verdict import Culprit, Holdup, Verdict, Who, as_json
+from analyzer.operators.log import Log
+from analyzer.operators.sources import table as imported
+from analyzer.operators.sources.dump import MAX_BYTES
+from analyzer.operators.sources.recognise import Files
+from analyzer.store.operations import is_table, read_table
+from netagent.model.errors import CapabilityMissing, ConfigError, RemoteProtocolError
+
+EPILOG = f"""\
+examples:
+  netagent-analyzer operators /var/log/job7/dumps
+  netagent-analyzer operators nccl_trace_rank_3 --json
+  netagent-analyzer operators operations.parquet --plot job7.png
+
+SOURCE is a file, or a folder with a file a rank, of one of these:
+  dumps of PyTorch's flight recorder, pickles or JSON; the rank is what the
+    file's name ends in, as in nccl_trace_rank_3, _dump_0, rank_h5_40
+  NCCL Inspector's JSON lines
+  what ncclras prints, as text or JSON
+  CSV or Parquet, a row an operation, with the columns
+    {", ".join(imported.NEEDED)}
+    and those known of
+    {", ".join(imported.OPTIONAL)}
+  kind is compute, collective, send, recv or other; group names the group of
+  the collective at that rank, peer is a rank. Times are of the rank's own
+  clock, and may begin anew in each step; CSV may be compressed (.gz, .zst).
+
+Nothing in a file is run: of a pickle only plain values are read.
+
+exit status: 0 nobody is named, 1 somebody is, 2 wrong usage, or a file cannot
+be read or written, 4 it cannot tell
+"""
+
+NOBODY, SOMEBODY, UNCLEAR = 0, 1, 4
+SHOWN = 10
+"""Most culprits in the table. Chosen: more than a job has."""
+LINES = 5
+"""Most lines of evidence, or of notes. Chosen: half a screen."""
+MAX_FILES = 200_000
+"""Most files of a folder. Chosen: ten times the ranks of a large job."""
+MANY = 50
+"""Files from which on progress is shown. Chosen: fewer are read in some seconds."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("source", metavar="SOURCE", help="a file, or a folder of a file a rank")
+    parser.add_argument("--plot", metavar="FILE.png", help="draw who waits for whom, and when")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read, judge and print."""
+    log = read(args.source)
+    verdict = judged(log)
+    if args.plot:
+        _plot(args.plot, log, verdict)
+    if args.json:
+        print(json.dumps(plain(log, verdict)))
+    else:
+        for line in report(log, verdict):
+            print(readable(line))
+    if verdict.culprits:
+        return SOMEBODY
+    return UNCLEAR if verdict.holdup is Holdup.INSUFFICIENT else NOBODY
+
+
+def read(source: str) -> Log:
+    """Return the log in a file or a folder. Raises ConfigError."""
+    paths = _paths(source)
+    try:
+        tables = [path for path in paths if is_table(path, _head(path))]
+        if tables:
+            return imported.log(read_table(tables))
+        return _read(source, paths)
+    except OSError as error:
+        raise ConfigError(source, f"cannot be read: {error.strerror or error}") from error
+    except RemoteProtocolError as error:
+        raise ConfigError(source, str(error)) from error
+
+
+def _paths(source: str) -> list[Path]:
+    path = Path(source)
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        missing = "no such file or folder; a running task's log cannot be asked for yet"
+        raise ConfigError(source, missing)
+    found = []
+    for each in path.rglob("*"):
+        hidden = any(part.startswith(".") for part in each.relative_to(path).parts)
+        if not hidden and each.is_file():
+            found.append(each)
+        if len(found) > MAX_FILES:
+            raise ConfigError(source, f"more than {MAX_FILES} files in it")
+    return sorted(found)
+
+
+def _head(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(512)
+
+
+def _read(source: str, paths: Sequence[Path]) -> Log:
+    base, files = Path(source), Files()
+    for number, path in enumerate(paths):
+        name = path.name if path == base else str(path.relative_to(base))
+        with path.open("rb") as file:
+            files.add(name, file.read(MAX_BYTES + 1))
+        _progress(number + 1, len(paths))
+    return files.log()
+
+
+def _progress(done: int, of: int) -> None:
+    if of >= MANY and sys.stderr.isatty() and (done % MANY == 0 or done == of):
+        end = "\n" if done == of else "\r"
+        print(f"netagent-analyzer: read {done} of {of} files", end=end, file=sys.stderr)
+
+
+def _plot(path: str, log: Log, verdict: Verdict) -> None:
+    named = sorted({rank for each in verdict.culprits for rank in each.ranks})
+    try:
+        draw_operators(path, log, named, verdict.summary)
+    except CapabilityMissing as error:
+        raise ConfigError("--plot", str(error)) from error
+
+
+def plain(log: Log, verdict: Verdict) -> dict[str, Any]:
+    """Return the JSON form."""
+    return {
+        **as_json(verdict),
+        "source": log.source,
+        "ranks": log.world,
+        "operators": len(log),
+        "notes": list(log.notes),
+    }
+
+
+def report(log: Log, verdict: Verdict) -> Iterator[str]:
+    """Yield the verdict for people."""
+    yield from paragraph(f"{verdict.holdup.value}: {verdict.summary}", hang="  ")
+    unseen = f", {len(log.unseen)} without a log" if log.unseen else ""
+    empty = f", {len(log.silent)} with an empty log" if log.silent else ""
+    of = f" over {verdict.iterations} iterations" if verdict.iterations else ""
+    yield from paragraph(
+        f"{log.source}: {len(log)} operators of {log.world} ranks{unseen}{empty}{of}", "  "
+    )
+    if verdict.culprits:
+        yield from _named(verdict.culprits)
+    if verdict.holdup not in (Holdup.NOTHING, Holdup.INSUFFICIENT):
+        yield ""
+        says = "innocent, as far as the log shows" if verdict.innocent else "it may be the cause"
+        yield f"the network: {says}"
+    for title, lines in (
+        ("evidence", verdict.evidence),
+        ("missing", verdict.missing),
+        ("note", log.notes),
+    ):
+        for line in lines[:LINES]:
+            yield from paragraph(line, f"{title}: ", "  ")
+        if len(lines) > LINES:
+            yield f"{title}: {len(lines) - LINES} more, in --json"
+
+
+def _named(culprits: Sequence[Culprit]) -> Iterator[str]:
+    yield ""
+    yield from table(
+        ("who", "confidence", "host"),
+        [(_who(each), f"{each.confidence:.2f}", each.host or "-") for each in culprits[:SHOWN]],
+    )
+    if len(culprits) > SHOWN:
+        yield f"and {len(culprits) - SHOWN} more, in --json"
+    yield ""
+    for each in culprits[:SHOWN]:
+        yield from paragraph(each.why, "why: ", "  ")
+
+
+def _who(culprit: Culprit) -> str:
+    ranks = list(map(str, culprit.ranks))
+    shown = ", ".join(ranks[:4]) + (f" and {len(ranks) - 4} more" if len(ranks) > 4 else "")
+    match culprit.kind:
+        case Who.EDGE:
+            return f"from rank {' to '.join(ranks)}"
+        case Who.GROUP:
+            return f"the group of {shown}"
+        case Who.HOST:
+            return f"host of {shown}"
+    return f"rank {shown}"

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of a job as one log, whatever wrote them."""
+
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from analyzer.operators.log import Log
+from analyzer.operators.sources import dump, flight_recorder, inspector, ras
+from netagent.model.errors import RemoteProtocolError
+
+GZIP = b"\x1f\x8b"
+SHOWN = 3
+"""Most files that a sentence names. Chosen: enough to know what they are."""
+
+
+@dataclass(slots=True)
+class Files:
+    """Takes files one after the other, and gives one log of them."""
+
+    _dumps: dict[str, dump.Dump] = field(default_factory=dict)
+    _records: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
+    _statuses: dict[str, ras.Status] = field(default_factory=dict)
+    _strange: dict[str, str] = field(default_factory=dict)
+
+    def add(self, name: str, content: bytes) -> None:
+        """Take a file; one that cannot be read is named in the log's notes."""
+        try:
+            self._add(name, unpacked(content))
+        except RemoteProtocolError as error:
+            self._strange[name] = str(error)
+
+    def _add(self, name: str, content: bytes) -> None:
+        if inspector.is_inspector(content):
+            self._records[name] = inspector.records(content)
+        elif ras.is_text(content):
+            self._statuses[name] = ras.status_of_text(content)
+        else:
+            value = dump.decoded(content)
+            if ras.is_status(value):
+                self._statuses[name] = ras.status_of(value)
+            else:
+                self._dumps[name] = dump.dump_of(value)
+
+    def log(self) -> Log:
+        """Return the log of all files. Raises RemoteProtocolError where there is none of them.
+
+        Of several sources the one of most files is read.
+        """
+        sources: list[tuple[Mapping[str, Any], Callable[[Any], Log]]] = [
+            (self._dumps, flight_recorder.log),
+            (self._records, inspector.log),
+            (self._statuses, ras.log),
+        ]
+        files, read = max(sources, key=lambda each: len(each[0]))
+        if not files:
+            raise RemoteProtocolError(self._nothing())
+        made = read(files)
+        return replace(made, notes=(*made.notes, *self._notes(files, sources)))
+
+    def _nothing(self) -> str:
+        if not self._strange:
+            return "no file in it"
+        name, reason = next(iter(self._strange.items()))
+        return f"{len(self._strange)} files, none of a format that is known; {name}: {reason}"
+
+    def _notes(
+        self,
+        files: Mapping[str, Any],
+        sources: list[tuple[Mapping[str, Any], Callable[[Any], Log]]],
+    ) -> list[str]:
+        notes = []
+        others = [name for each, _ in sources if each is not files for name in each]
+        if others:
+            notes.append(f"{len(others)} files of other sources were left out: {_some(others)}")
+        for name, reason in list(self._strange.items())[:SHOWN]:
+            notes.append(f"{name} was left out: {reason}")
+        if len(self._strange) > SHOWN:
+            notes.append(f"{len(self._strange) - SHOWN} more files were left out")
+        return notes
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def read(files: Mapping[str, bytes]) -> Log:
+    """Return the log in files: content by name. Raises RemoteProtocolError where there is none."""
+    taken = Files()
+    for name, content in files.items():
+        taken.add(name, content)
+    return taken.log()
+
+
+def unpacked(content: bytes) -> bytes:
+    """Return content without its gzip. Raises RemoteProtocolError for damage and what is large."""
+    if not content.startswith(GZIP):
+        return content
+    engine = zlib.decompressobj(wbits=31)
+    try:
+        whole = engine.decompress(content, dump.MAX_BYTES + 1)
+    except zlib.error as error:
+        raise RemoteProtocolError(f"gzip: {error}") from error
+    if len(whole) > dump.MAX_BYTES:
+        raise RemoteProtocolError(f"more than {dump.MAX_BYTES} bytes without its gzip")
+    if not engine.eof:
+        raise RemoteProtocolError("gzip: it ends too early")
+    return whole

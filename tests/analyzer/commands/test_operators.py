@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from analyzer import cli
+from analyzer.commands import operators, plot
+from analyzer.detect.operators.verdict import Culprit, Holdup, Verdict, Who
+from analyzer.operators.log import Group, log_of
+from netagent.model.errors import CapabilityMissing
+from tests.analyzer.operators.sources.jobs import Job
+from tests.analyzer.store.test_operations import TEXT
+
+CHAIN = Path(__file__).parents[1] / "operators" / "sources" / "dumps" / "gloo-chain"
+
+
+def folder(tmp_path, job):
+    for name, dump in job.run().dumps().items():
+        (tmp_path / name).write_text(json.dumps(dump))
+    return str(tmp_path)
+
+
+def test_a_folder_of_dumps_names_who_holds_the_job_up(capsys):
+    assert cli.main(["operators", str(CHAIN)]) == operators.SOMEBODY
+    out = capsys.readouterr().out
+    assert out.startswith("non-communication hang: rank 3 never came to what 3 ranks wait in\n")
+    assert "\nrank 3  0.95        -\n" in out
+    assert "\nthe network: innocent, as far as the log shows\n" in out
+    assert all(len(line) < 80 for line in out.splitlines())
+
+
+def test_the_json_is_the_verdict_and_what_it_rests_on(capsys):
+    assert cli.main(["operators", str(CHAIN), "--json"]) == operators.SOMEBODY
+    said = json.loads(capsys.readouterr().out)
+    assert said["verdict"] == Holdup.HANG_RANK.value
+    assert [each["ranks"] for each in said["culprits"]] == [[3]]
+    assert (said["source"], said["ranks"], said["operators"]) == ("flight-recorder", 4, 65)
+    assert said["innocent"] is True
+
+
+def test_a_job_that_is_over_is_nobodys_fault(tmp_path, capsys):
+    assert cli.main(["operators", folder(tmp_path, Job(2, 1, 1))]) == operators.NOBODY
+    assert capsys.readouterr().out.startswith("nothing: ")
+
+
+def test_where_the_logs_are_missing_it_cannot_tell(tmp_path, capsys):
+    path = folder(tmp_path, Job(4, 1, 1, cpu_stops={2: 3}))
+    for rank in (1, 2):
+        (tmp_path / f"nccl_trace_rank_{rank}").unlink()
+    assert cli.main(["operators", path]) == operators.UNCLEAR
+    assert "missing: ranks 1, 2: no log" in capsys.readouterr().out
+
+
+def test_one_file_and_hidden_ones_and_tables(tmp_path, capsys):
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / ".hidden" / "rank_9").write_text("?")
+    (tmp_path / "a.csv").write_text(TEXT)
+    for source in (tmp_path, tmp_path / "a.csv"):
+        cli.main(["operators", str(source), "--json"])
+        said = json.loads(capsys.readouterr().out)
+        assert (said["source"], said["operators"]) == ("import", 3)
+    assert cli.main(["operators", str(CHAIN / "nccl_trace_rank_3"), "--json"]) == operators.NOBODY
+    assert json.loads(capsys.readouterr().out)["ranks"] == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("none", None, "no such file or folder; a running task's log cannot be asked for yet"),
+        ("x", b"?", "1 files, none of a format that is known; x: neither a pickle nor JSON"),
+        ("x.csv", b"a,b\n1,2\n", "no column rank, kind, op, start_us, end_us; there are a, b"),
+    ],
+)
+def test_what_cannot_be_read_is_misuse_and_named(tmp_path, capsys, name, content, reason):
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    assert cli.main(["operators", str(path)]) == 2
+    assert f"netagent-analyzer: {path}: {reason}" in capsys.readouterr().err
+
+
+def test_a_folder_has_not_too_many_files(monkeypatch, capsys):
+    monkeypatch.setattr(operators, "MAX_FILES", 3)
+    assert cli.main(["operators", str(CHAIN)]) == 2
+    assert "more than 3 files" in capsys.readouterr().err
+
+
+def test_many_files_show_how_far_it_is_at_a_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(operators, "MANY", 2)
+    operators.read(str(CHAIN))
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    operators.read(str(CHAIN))
+    assert capsys.readouterr().err == (
+        "netagent-analyzer: read 2 of 4 files\rnetagent-analyzer: read 4 of 4 files\n"
+    )
+
+
+def test_a_picture_is_drawn(tmp_path, capsys):
+    path = tmp_path / "a.png"
+    assert cli.main(["operators", str(CHAIN), "--plot", str(path)]) == operators.SOMEBODY
+    assert path.read_bytes().startswith(b"\x89PNG")
+    table = tmp_path / "a.csv"
+    table.write_text(TEXT)
+    cli.main(["operators", str(table), "--plot", str(path)])
+    assert path.read_bytes().startswith(b"\x89PNG")
+    plot.draw_operators(str(path), log_of({"rank": []}), (), "x" * 200)
+
+
+def test_of_each_rank_the_last_operators_are_drawn(monkeypatch):
+    monkeypatch.setattr(plot, "OPERATORS_SHOWN", 4)
+    rank = [1, 0, 1, 1, 0, 0, 0]
+    log = log_of({"rank": rank, "started_ns": range(7), "ended_ns": range(1, 8)})
+    assert plot._last_of_each(log).tolist() == [5, 6, 2, 3]
+
+
+def test_without_matplotlib_a_picture_is_misuse(monkeypatch, capsys):
+    def draw(*_):
+        raise CapabilityMissing("drawing", plot.REMEDY)
+
+    monkeypatch.setattr(operators, "draw_operators", draw)
+    assert cli.main(["operators", str(CHAIN), "--plot", "x.png"]) == 2
+    assert plot.REMEDY in capsys.readouterr().err
+
+
+def test_the_report_is_bounded_and_obeys_no_file(capsys):
+    kinds = (Who.RANK, Who.EDGE, Who.GROUP, Who.HOST)
+    culprits = tuple(
+        Culprit(kinds[n % 4], (n, n + 1, 2, 3, 4, 5), 0.5, f"why {n}") for n in range(12)
+    )
+    verdict = Verdict(
+        Holdup.HANG_COMMUNICATION, "s" * 100, culprits, innocent=False, iterations=3,
+        evidence=tuple(f"e{n}" for n in range(7)),
+    )  # fmt: skip
+    log = log_of({"rank": [0]}, groups=(Group("\x1b[2J"),), silent=(1,), unseen=(2,), world=3)
+    lines = list(operators.report(log, verdict))
+    assert all(len(line) < 80 for line in lines)
+    assert "and 2 more, in --json" in lines
+    assert "evidence: 2 more, in --json" in lines
+    assert "the network: it may be the cause" in lines
+    text = " ".join(" ".join(lines).split())
+    assert "1 operators of 3 ranks, 1 without a log, 1 with an empty log over 3" in text
+    assert "from rank 1 to 2" in text
+    assert "the group of 2, 3, 2, 3 and 2 more" in text
