@@ -35,7 +35,7 @@ export function view(data) {
 }
 
 function unwatched(list) {
-  const found = list.filter((each) => each.count);
+  const found = list.filter((each) => each.count !== 0);
   if (!found.length) return none("Nothing that is known of: each host is heard, each path is known, each endpoint is probed.");
   return table("What nothing can be said of, and why", [
     ["What", (each) => [icon("silent"), "\u00a0", name(each.what)]],

@@ -38,6 +38,7 @@ class State:
 async def now(page: Page, sees: Sight) -> Plain:
     """Return what is wrong, and what is not watched."""
     analyzer, totals = page.analyzer, await _totals(page, sees)
+    uncovered = await page.uncovered()
     open_now = active(analyzer, sees)
     found = state(analyzer, sees, totals)
     tasks = sum(sees.sees(task.id) for task in analyzer.registry.tasks())
@@ -56,7 +57,7 @@ async def now(page: Page, sees: Sight) -> Plain:
         },
         "incidents": [short(analyzer, each) for each in open_now[:MAX_INCIDENTS]],
         "incidents_omitted": max(0, len(open_now) - MAX_INCIDENTS),
-        "unwatched": unwatched(analyzer, sees, page.uncovered(), totals),
+        "unwatched": unwatched(analyzer, sees, uncovered, totals),
         "analyzer": analyzer.warnings() if sees.is_whole else [],
         "recovered": [short(analyzer, each) for each in recovered(analyzer, sees)[:RECOVERED]],
     }
