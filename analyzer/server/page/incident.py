@@ -13,9 +13,9 @@ from urllib.parse import quote
 from analyzer.runbooks.pages import PAGES, Runbooks, runbook_of
 from analyzer.server import actions, uniformity, views
 from analyzer.server.analyzer import Analyzer
-from analyzer.server.page.fabric import places_of
 from analyzer.server.page.page import Page
 from analyzer.server.page.shown import seen
+from analyzer.server.places import hit, places_of
 from analyzer.server.problems import Problem
 from analyzer.server.sight import Sight
 from netagent.model.evidence import Evidence, EvidenceKind
@@ -56,6 +56,7 @@ def incident(page: Page, sees: Sight, name: str, *, may_fetch: bool = False) -> 
         **{key: told[key][:MAX_PAIRS] for key in omitted},
         "omitted": omitted,
         "evidence": [text[:MAX_TEXT] for text in told["evidence"][:MAX_QUOTED]],
+        "hit": hit(analyzer, sees, mine),
         "kind": mine.verdict.component.kind.value if mine.verdict.component else None,
         "actions": actions.offered(analyzer, name) if sees.is_whole else [],
         "timeline": _timeline(analyzer, mine),
