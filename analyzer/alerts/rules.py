@@ -134,10 +134,13 @@ ALERTS = (
     Alert(
         name="NetagentCertificateEnds",
         expr="netagent_certificate_end_timestamp_seconds - time() < 14 * 86400\n"
+        "or netagent_host_certificate_end_timestamp_seconds - time() < 14 * 86400\n"
         "or netagent_certificates_not_taken == 1",
         severity="warning",
-        summary="The analyzer's certificate ends soon, or the next one cannot be used",
-        description="Once it has ended no agent delivers.",
+        summary="The certificate of {{ with $labels.host }}{{ . }}{{ else }}the analyzer"
+        "{{ end }} ends soon, or the next one cannot be used",
+        description="Once the analyzer's has ended no agent delivers; once a host's has, that one "
+        "is silent. One that enrolled renews its own a month before: its log says why not.",
         runbook="analyzer-itself",
     ),
     Alert(
