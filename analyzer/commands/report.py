@@ -133,7 +133,11 @@ def _unwatched(told: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield "not watched:"
     if told["windows_share"] is not None:
-        yield f"  {told['windows_share']:.1%} of the time: no window was judged"
+        missed, expected = told["windows_missed"], told["windows_expected"]
+        since_ns = told["windows_since_ns"]
+        since = f" since {instant(since_ns)[:16]}" if since_ns is not None else ""
+        share = f"{told['windows_share']:.1%} of the time"
+        yield f"  {share}{since}: {missed} of {expected} windows were not judged"
     yield f"  {told['unobserved_incidents']} incidents of which nothing is measured any more"
     for each in told["unprobed_now"]:
         yield cut(f"  {each['count']} x {each['what']}, now: {each['why']}")

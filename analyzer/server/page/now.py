@@ -82,7 +82,7 @@ def state(analyzer: Analyzer, sees: Sight, totals: dict[str, Any] | None) -> Sta
     urgent = sorted((e for e in known if e.verdict.symptom is not Symptom.MASKED), key=_undecided)
     if known:
         masked = len(known) - len(urgent)
-        parts = [f"{len(urgent)} open: {_headline(urgent[0].verdict)}"] if urgent else []
+        parts = [f"{len(urgent)} active: {_headline(urgent[0].verdict)}"] if urgent else []
         parts += [f"{masked} masked, which cost no probe"] if masked else []
         return State("incidents", "; ".join(parts))
     width_ns = analyzer.config.window_s * 10**9
