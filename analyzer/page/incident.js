@@ -27,7 +27,7 @@ export function view(data, { id, say }) {
     facts([
       ["symptom", `${SYMPTOMS[data.symptom] ?? data.symptom}`],
       ["layer", data.layer ?? "–"],
-      component === null ? null : ["sure", share(data.confidence)],
+      component === null ? null : ["confidence", [share(data.confidence), h("span", { class: "quiet" }, " how sure the evidence makes it, not how often such verdicts were right")]],
       ["detected", time(data.detected_ns, true)],
       data.localized_ns ? ["located after", span((data.localized_ns - data.detected_ns) / 1e9)] : null,
       ["recovered", data.recovered_ns ? time(data.recovered_ns, true) : "not yet"],

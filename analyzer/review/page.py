@@ -88,6 +88,8 @@ def _unwatched(told: Plain) -> Iterator[str]:
         yield f"{told['windows_missed']} of {told['windows_expected']} windows"
         since_ns = told["windows_since_ns"]
         yield f", counted from {_when(since_ns)}.</p>" if since_ns is not None else ".</p>"
+    elif told["windows_expected"] == 0:
+        yield "<p>No window was judged so far that is on disk.</p>"
     yield f"<p>{_cell(told['unobserved_incidents'])} incidents are not measured any more.</p>"
     columns = ("what", "why", "count")
     yield _table(columns, (_of(row, columns) for row in told["unprobed_now"]))
