@@ -8,6 +8,7 @@ from typing import Annotated
 from litestar import Response, get
 from litestar.params import QueryParameter
 
+from analyzer.history.ledger import MINUTE_NS
 from analyzer.server.documents import PROBLEM, gives
 from analyzer.server.http import Call, analyzer_of, as_json
 from analyzer.server.identity import require_admin
@@ -52,11 +53,13 @@ async def worst(
     database = analyzer.config.database
     async with analyzer.reading:
         settled_ns = min(until_ns, analyzer.clock() - WRITTEN_NS)
+        settled_ns -= settled_ns % MINUTE_NS  # whole minutes are on disk
         known_ns = await asyncio.to_thread(first_of, database)
         found = await asyncio.to_thread(
             worst_of, database, kind.value, since_ns, until_ns, limit, settled_ns=settled_ns
         )
     first_ns = max(since_ns, settled_ns if known_ns is None else known_ns)
+    first_ns += -first_ns % MINUTE_NS
     return as_json(
         {
             "kind": kind.value,

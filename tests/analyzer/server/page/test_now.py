@@ -72,7 +72,7 @@ def test_what_is_confirmed_and_has_a_name_leads_the_line(tmp_path):
             await looked.tell(replace(each, detected_ns=10 - abs(n - 2)))
             expected = ["who knows", "b may lose", "c loses", "c loses"][n]
             line = (await now(Page(looked.analyzer), Sight()))["line"]
-            assert line.startswith(f"{n + 1} open: ")
+            assert line.startswith(f"{n + 1} active: ")
             assert line.endswith(expected)
 
     on(tmp_path, work)
