@@ -32,7 +32,7 @@ export function view(data, { id, say }) {
       data.localized_ns ? ["located after", span((data.localized_ns - data.detected_ns) / 1e9)] : null,
       ["recovered", data.recovered_ns ? time(data.recovered_ns, true) : "not yet"],
       ["tasks", data.tasks?.length ? some(data.tasks.map((task) => link(to.task(task), task)), 8) : "no pair of a task fails"],
-      data.hit?.length ? ["who has endpoints there", some(data.hit.map((each) => [link(to.task(each.task), each.task), ` (${count(each.endpoints)})`]), 8)] : null,
+      !data.tasks?.length && data.hit?.length ? ["who has endpoints there", some(data.hit.map((each) => [link(to.task(each.task), each.task), ` (${count(each.endpoints)})`]), 8)] : null,
       ["incident", name(data.id ?? id)],
     ]),
     data.runbook ? h("p", {}, "Runbook: ", h("a", { href: data.runbook.href }, name(data.runbook.title))) : null,
