@@ -8,12 +8,16 @@ import json
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-RUNBOOKS = "docs/runbooks"
-"""Where runbooks are by default: in this project."""
+RUNBOOKS = "file:///usr/share/doc/netagent-analyzer/runbooks"
+"""Where runbooks are by default: where the package has them."""
+SERVED = "static/runbooks"
+"""Where the analyzer's page has them."""
+INCIDENT = "incident/{{ $labels.incident }}"
 HEAD = """\
 # SPDX-License-Identifier: Apache-2.0
 # Alerts of netagent, as `netagent-analyzer alerts` prints them: it also leaves some out
-# (--without), and says where your runbooks are (--runbooks). docs/metrics.md explains each.
+# (--without), and says where the analyzer's page is (--page) or your runbooks are (--runbooks):
+# without these, runbook_url names files of the package. docs/metrics.md explains each.
 """
 
 
@@ -31,6 +35,8 @@ class Alert:
     description: str
     runbook: str
     """Name of the page; may be a template."""
+    view: str = "now"
+    """Which view of the analyzer's page shows more; may be a template."""
 
 
 ALERTS = (
@@ -43,6 +49,7 @@ ALERTS = (
         description="Incident {{ $labels.incident }}: {{ $labels.symptom }}. Its evidence: "
         "netagent-analyzer show {{ $labels.incident }}",
         runbook="{{ $labels.runbook }}",
+        view=INCIDENT,
     ),
     Alert(
         name="NetagentIncident",
@@ -53,6 +60,7 @@ ALERTS = (
         description="Incident {{ $labels.incident }}. Its evidence: netagent-analyzer show "
         "{{ $labels.incident }}",
         runbook="{{ $labels.runbook }}",
+        view=INCIDENT,
     ),
     Alert(
         name="NetagentAgentsSilent",
@@ -126,10 +134,13 @@ ALERTS = (
     Alert(
         name="NetagentCertificateEnds",
         expr="netagent_certificate_end_timestamp_seconds - time() < 14 * 86400\n"
+        "or netagent_host_certificate_end_timestamp_seconds - time() < 14 * 86400\n"
         "or netagent_certificates_not_taken == 1",
         severity="warning",
-        summary="The analyzer's certificate ends soon, or the next one cannot be used",
-        description="Once it has ended no agent delivers.",
+        summary="The certificate of {{ with $labels.host }}{{ . }}{{ else }}the analyzer"
+        "{{ end }} ends soon, or the next one cannot be used",
+        description="Once the analyzer's has ended no agent delivers; once a host's has, that one "
+        "is silent. One that enrolled renews its own a month before: its log says why not.",
         runbook="analyzer-itself",
     ),
     Alert(
@@ -165,12 +176,17 @@ ALERTS = (
 )  # fmt: skip
 
 
-def render(*, without: Collection[str] = (), runbooks: str = RUNBOOKS) -> str:
-    """Return the file of rules, those named `without` left out."""
+def render(*, without: Collection[str] = (), runbooks: str = "", page: str = "") -> str:
+    """Return the file of rules, those named `without` left out.
+
+    `page` is the URL of the analyzer's page, which has the runbooks unless they are elsewhere.
+    """
+    page = page.rstrip("/")
+    runbooks = runbooks.rstrip("/") or (f"{page}/{SERVED}" if page else RUNBOOKS)
     lines = ["groups:", "  - name: netagent", "    rules:"]
     for alert in ALERTS:
         if alert.name not in without:
-            lines += _rule(alert, runbooks.rstrip("/"))
+            lines += _rule(alert, runbooks, page)
     return HEAD + "\n".join(lines if len(lines) > 3 else ["groups: []"]) + "\n"
 
 
@@ -180,7 +196,7 @@ def unknown(names: Iterable[str]) -> list[str]:
     return [name for name in names if name not in known]
 
 
-def _rule(alert: Alert, runbooks: str) -> Iterator[str]:
+def _rule(alert: Alert, runbooks: str, page: str) -> Iterator[str]:
     yield f"      - alert: {alert.name}"
     yield "        expr: |-"
     yield from (f"          {line}" for line in alert.expr.splitlines())
@@ -194,3 +210,5 @@ def _rule(alert: Alert, runbooks: str) -> Iterator[str]:
     yield f"          summary: {json.dumps(alert.summary)}"
     yield f"          description: {json.dumps(alert.description)}"
     yield f"          runbook_url: {json.dumps(f'{runbooks}/{alert.runbook}.md')}"
+    if page:
+        yield f"          page_url: {json.dumps(f'{page}/#/{alert.view}')}"

@@ -30,6 +30,8 @@ history, and need an admin's certificate. What is not probed is as of now.
 exit status: 0 there is a report; 2 usage; 3 the analyzer cannot be reached
 """
 
+LEAST_JUDGED = 10
+"""Verdicts that people judged below which no share is told. Chosen: of fewer, one is a lot."""
 READING_S = 60.0
 """Seconds that the analyzer may take to read the history. Chosen: a quarter of a year is read in
 that."""
@@ -111,10 +113,11 @@ def _counted(counts: dict[str, Any]) -> Iterator[str]:
     yield f"incidents  {counts['all']}, of which {counts['active']} are not over"
     if layers:
         yield from paragraph(layers, "by layer   ", " " * 11)
-    share = counts["right_share"]
+    share, judged = counts["right_share"], counts["called_right"] + counts["called_wrong"]
     said = f"{counts['called_right']} right, {counts['called_wrong']} wrong, "
     said += f"{counts['not_judged']} not judged"
-    yield f"by people  {said}" + ("" if share is None else f" ({share:.0%} right)")
+    is_told = share is not None and judged >= LEAST_JUDGED
+    yield f"by people  {said}" + (f" ({share:.0%} of {judged} right)" if is_told else "")
 
 
 def _links(worst: list[dict[str, Any]] | None) -> Iterator[str]:
@@ -141,7 +144,13 @@ def _unwatched(told: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield "not watched:"
     if told["windows_share"] is not None:
-        yield f"  {told['windows_share']:.1%} of the time: no window was judged"
+        missed, expected = told["windows_missed"], told["windows_expected"]
+        since_ns = told["windows_since_ns"]
+        since = f" since {instant(since_ns)[:16]}" if since_ns is not None else ""
+        share = f"{told['windows_share']:.1%} of the time"
+        yield f"  {share}{since}: {missed} of {expected} windows were not judged"
+    elif told["windows_expected"] == 0:
+        yield "  no window was judged so far that is on disk: they are written after minutes"
     yield f"  {told['unobserved_incidents']} incidents of which nothing is measured any more"
     for each in told["unprobed_now"]:
         yield cut(f"  {each['count']} x {each['what']}, now: {each['why']}")

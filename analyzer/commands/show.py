@@ -81,6 +81,9 @@ def _head(incident: dict[str, Any]) -> Iterator[str]:
         yield from paragraph(incident["runbook"], "  runbook    ", " " * 13)
     if incident["tasks"]:
         yield from paragraph(", ".join(incident["tasks"]), "  tasks      ", " " * 13)
+    elif incident.get("hit"):
+        there = (f"{each['task']} ({each['endpoints']} endpoints)" for each in incident["hit"])
+        yield from paragraph(", ".join(there), "  hit        ", " " * 13)
     detected_ns = incident["detected_ns"]
     yield f"  detected   {instant(detected_ns)}"
     yield f"  localized  {instant(incident['localized_ns'])}{_after(incident, 'localized_ns')}"

@@ -22,6 +22,7 @@ from analyzer.localize.claims import own_findings
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.finding import Finding, FindingKey, FindingKind
 from netagent.model.ids import EndpointId
+from netagent.model.path import Kind
 from netagent.model.verdict import Incident, Symptom
 from netagent.wire.histogram import value_of
 from netagent.wire.messages import Summary
@@ -97,6 +98,9 @@ class Looked:
     incidents: tuple[Incident, ...]
     walks: dict[str, int]
     """How walks through the flow tables ended -> how many, now; empty where none was made."""
+    unanswered: dict[str, int] = field(default_factory=dict)
+    """Hosts whose agents were gone, as an incident says -> probes to them that were lost in windows
+    of which they sent no summary. No pair's losses have these: nobody was there to answer."""
 
 
 @dataclass(slots=True)
@@ -118,6 +122,8 @@ class Inquiry:
     _sent: Counter[Pair] = field(default_factory=Counter)
     _lost: Counter[Pair] = field(default_factory=Counter)
     _refused: int = 0
+    _lossy: dict[Pair, dict[int, tuple[int, int]]] = field(default_factory=dict)
+    """Probes sent and lost by window, of the windows with losses."""
     _seen: Counter[Pair] = field(default_factory=Counter)
     _histogram: NDArray[np.int64] = field(
         default_factory=lambda: np.zeros(MAX_BUCKET + 1, np.int64)
@@ -156,6 +162,10 @@ class Inquiry:
             self._refused += int(rows.refused[n])
             if rows.sent[n]:
                 probed.add(pair)
+            if rows.lost[n]:
+                lossy = self._lossy.setdefault(pair, {})
+                sent, lost = lossy.get(summary.start_ns, (0, 0))
+                lossy[summary.start_ns] = sent + int(rows.sent[n]), lost + int(rows.lost[n])
         self._seen.update(probed)
         entries = np.repeat(mine, rows.hist_len)
         np.add.at(self._histogram, rows.hist_bucket[entries], rows.hist_count[entries])
@@ -164,13 +174,18 @@ class Inquiry:
     def looked(self, incidents: Iterable[Incident], walks: dict[str, int]) -> Looked:
         """Return what was seen; `incidents` are any, of which those of the task and time are."""
         hosts = sorted(set(self.endpoints.values()))
-        sent, lost = sum(self._sent.values()), sum(self._lost.values())
-        pairs = [
-            PairSeen(pair, count, self._lost[pair], self._seen[pair])
-            for pair, count in sorted(self._sent.items())
-            if count
-        ]
         mine = [i for i in incidents if self._concerns(i, hosts)]
+        gone = {_agent_gone(each) for each in mine}
+        spared = {pair: self._spared(pair, gone) for pair in self._lossy}
+        pairs = [
+            PairSeen(pair, count - away[0], self._lost[pair] - away[1], self._seen[pair])
+            for pair, count in sorted(self._sent.items())
+            if count > (away := spared.get(pair, (0, 0)))[0]
+        ]
+        sent, lost = sum(each.sent for each in pairs), sum(each.lost for each in pairs)
+        unanswered = Counter[str]()
+        for (_, target), (_, count) in spared.items():
+            unanswered[self.endpoints[target]] += count
         return Looked(
             self.task, self.since_ns, self.until_ns, self._count(),
             {host: len(self._windows.get(host, ())) for host in hosts}, self._stalled,
@@ -178,8 +193,17 @@ class Inquiry:
             sent, lost, self._refused,
             at_most(lost, sent, SURE),
             self._rtt(), tuple(f for held in self._findings.values() for f in held.values()),
-            tuple(mine), walks,
+            tuple(mine), walks, dict(sorted((+unanswered).items())),
         )  # fmt: skip
+
+    def _spared(self, pair: Pair, gone: Collection[str]) -> tuple[int, int]:
+        """Return how many probes of a pair were sent and lost while its target's agent was gone."""
+        host = self.endpoints[pair[1]]
+        if host not in gone:
+            return 0, 0
+        there = self._windows.get(host, set())
+        away = [of for start_ns, of in self._lossy[pair].items() if start_ns not in there]
+        return sum(sent for sent, _ in away), sum(lost for _, lost in away)
 
     def _count(self) -> int:
         """Return how many whole windows lie in the time."""
@@ -215,6 +239,7 @@ def answer(looked: Looked) -> tuple[Answer, list[str], list[str]]:
         f"incident {i.id}: {i.verdict.component or 'insufficient evidence'}, {i.verdict.symptom}"
         + (", over by now" if i.recovered_ns else "")
         for i in looked.incidents
+        if not _agent_gone(i)
     ]
     against += [
         f"{_said(each.pair)} lost {each.lost} of {each.sent} probes" for each in lossy(looked.pairs)
@@ -233,6 +258,17 @@ def answer(looked: Looked) -> tuple[Answer, list[str], list[str]]:
     pairs = len(looked.pairs) >= LEAST_SHARE * known
     enough = looked.windows and looked.hosts and known and hosts and pairs
     return (Answer.INNOCENT if enough else Answer.CANNOT_TELL), [], missing
+
+
+def _agent_gone(incident: Incident) -> str:
+    """Return the host of which an incident says that its agent is gone, and no more than that.
+
+    It accuses nobody's network: what was not looked at is not known.
+    """
+    component = incident.verdict.component
+    if component is None or component.kind is not Kind.AGENT:
+        return ""
+    return component.name if incident.verdict.symptom is Symptom.SILENCE else ""
 
 
 _BY = {"refused": "; somebody wants that, `netagent-analyzer diagnose` of the pair says who"}
@@ -257,6 +293,15 @@ def _missing(looked: Looked) -> list[str]:
     for host, count in looked.hosts.items():
         if count < looked.windows:
             missing.append(f"{host} sent no summary of {looked.windows - count} of the windows")
+    missing += [
+        f"incident {each.id}: the agent of {host} was gone, and with it who answers probes there"
+        for each in looked.incidents
+        if (host := _agent_gone(each))
+    ]
+    missing += [
+        f"{count} probes to {host} that were lost meanwhile prove nothing"
+        for host, count in looked.unanswered.items()
+    ]
     missing += [f"{_said(pair)} was not probed" for pair in looked.unprobed]
     missing += [
         f"{host}'s agent stood still for {ms} ms: what it lost meanwhile proves nothing"

@@ -62,6 +62,7 @@ class Bench:
         self._say = say
         self._walks: dict[int, Asking[list[dict[str, object]]]] = {}
         self._answering: set[asyncio.Task[None]] = set()
+        self._preparing = False
         self._workers = Workers()
 
     async def start(self) -> None:
@@ -219,8 +220,24 @@ class Bench:
         except StopIteration as drawn:
             body = drawn.value
             self._answer(wanted.query, lambda: body)
+            self._prepare()
         except Exception as error:  # noqa: BLE001 - whoever asked is told
             self._say(_no_result(wanted.query, error))
+
+    def _prepare(self) -> None:
+        """Be ready for the next question of who looks on, unless that is under way."""
+        if not self._preparing:
+            self._preparing = True
+            self._later(self._prepared())
+
+    async def _prepared(self) -> None:
+        try:
+            for _ in self.picture.prepare():
+                await asyncio.sleep(0)
+        except Exception as error:  # noqa: BLE001 - who asks next is told what is wrong
+            self._say(messages.Said(event="not_prepared", error=_traced(error)))
+        finally:
+            self._preparing = False
 
     async def _export(self, query: int) -> None:
         try:

@@ -30,6 +30,7 @@ from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind
 from netagent.model.verdict import Symptom, Verdict
 from ovs_checks.translate.ends import Quote
+from ovs_checks.walk.hops import hops
 from ovs_checks.walk.reach import Reach, compose
 from ovs_checks.walk.values import LocalWalk
 from ovs_checks.walk.vni import infer_vni, options_agree
@@ -308,5 +309,6 @@ def _flow(role: str, quote: Quote) -> Evidence:
 def walk_evidence(pair: OrderedPair, reach: Reach) -> Evidence:
     """Return a pair's walk as evidence."""
     steps = [[level, text] for level, text in reach.outline]
-    values = {"source": str(pair[0]), "target": str(pair[1]), "steps": steps}
+    met = [[hop.line, hop.host, str(hop.component), hop.action] for hop in hops(reach)]
+    values = {"source": str(pair[0]), "target": str(pair[1]), "steps": steps, "hops": met}
     return Evidence(EvidenceKind.WALK, values)

@@ -20,7 +20,7 @@ export function view(data, { id }) {
       ["agent", name(data.version)],
       ...flat(data.cost),
     ]),
-    section("Incidents", "incidents", data.incidents.length ? incidents(data.incidents, "Incidents that this host is part of") : none("None is open.")),
+    section("Incidents", "incidents", data.incidents.length ? incidents(data.incidents, "Incidents that this host is part of") : none("None that is kept.")),
     section("What it states itself", "findings", data.findings.length ? table("Findings of the host about its own parts", [
       ["Part", (each) => name(each.component)],
       ["What", (each) => name(each.text), "wide"],

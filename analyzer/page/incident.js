@@ -4,7 +4,7 @@
 import { path } from "./api.js";
 import { h } from "./dom.js";
 import { badge, copied, facts, icon, link, name, none, section, some, step, table, to } from "./parts.js";
-import { count, loss, number, rtt, share, span, time } from "./words.js";
+import { bytes, count, loss, number, rtt, share, span, time } from "./words.js";
 
 export const title = (id) => `Incident ${id}`;
 export const source = (id) => path(`incident/${encodeURIComponent(id)}`);
@@ -27,17 +27,18 @@ export function view(data, { id, say }) {
     facts([
       ["symptom", `${SYMPTOMS[data.symptom] ?? data.symptom}`],
       ["layer", data.layer ?? "–"],
-      component === null ? null : ["sure", share(data.confidence)],
+      component === null ? null : ["confidence", [share(data.confidence), h("span", { class: "quiet" }, " how sure the evidence makes it, not how often such verdicts were right")]],
       ["detected", time(data.detected_ns, true)],
       data.localized_ns ? ["located after", span((data.localized_ns - data.detected_ns) / 1e9)] : null,
       ["recovered", data.recovered_ns ? time(data.recovered_ns, true) : "not yet"],
-      ["tasks", data.tasks?.length ? some(data.tasks.map((task) => link(to.task(task), task)), 8) : "none"],
+      ["tasks", data.tasks?.length ? some(data.tasks.map((task) => link(to.task(task), task)), 8) : "no pair of a task fails"],
+      !data.tasks?.length && data.hit?.length ? ["who has endpoints there", some(data.hit.map((each) => [link(to.task(each.task), each.task), ` (${count(each.endpoints)})`]), 8)] : null,
       ["incident", name(data.id ?? id)],
     ]),
     data.runbook ? h("p", {}, "Runbook: ", h("a", { href: data.runbook.href }, name(data.runbook.title))) : null,
     section("Evidence", "evidence", evidence(data.evidence ?? []), list("Missing: this would have settled it", data.missing), list("Beside it", data.remarks)),
-    section("Packets, hop by hop", "walks", walks(data.walks ?? [])),
-    data.trace?.length ? section("Traced in the kernel", "trace", trace(data.trace)) : null,
+    section("Packets, hop by hop", "walks", walks(data.walks ?? [], say)),
+    data.traces?.length ? section("Traced in the kernel", "traces", traces(data.traces, say)) : null,
     section("Failing beside healthy", "pairs", pairs(data)),
     section("What else it might be", "alternatives", alternatives(data)),
     section("Timeline", "timeline", timeline(data)),
@@ -76,15 +77,16 @@ export function action(said) {
   return badge(ENDS[said] === "well" ? "well" : ENDS[said] === "open" ? "open" : ENDS[said] === "unknown" ? "unknown" : "confirmed", said);
 }
 
-function walks(items) {
+function walks(items, say) {
   if (!items.length) return none("None was made: what is at fault was found without flow tables.");
   return items.map((walk, n) => h("details", { "data-key": `walk ${walk.source} ${walk.target}`, open: n === 0 },
     h("summary", {}, name(walk.source), " → ", name(walk.target)),
     walk.text ? h("p", {}, name(walk.text)) : null,
-    h("ol", { class: "hops" }, (walk.hops ?? []).map(step_of))));
+    h("ol", { class: "hops" }, (walk.hops ?? []).map(step_of)),
+    walk.command ? repeats([{ text: "Walk it again, now", command: walk.command }], say) : null));
 }
 
-// Of some steps only what was read is kept, and not which component they are.
+// Of what an older analyzer kept only what was read is kept, and not which component they are.
 function step_of(hop) {
   const quote = hop.quote ?? [];
   const bare = hop.component === null && quote.length > 0;
@@ -95,13 +97,26 @@ function step_of(hop) {
     quote.length > (bare ? 1 : 0) ? h("pre", {}, quote.slice(bare ? 1 : 0).join("\n")) : null);
 }
 
-function trace(stages) {
-  const timed = stages.some((each) => each.a_ns !== null || each.b_ns !== null);
-  return table(timed ? "Where packets were seen, and how long each stage took" : "Where packets were seen", [
-    ["Stage", (each) => name(each.stage)],
-    ...(timed ? [["This flow", (each) => rtt(each.a_ns), "num"], ["A healthy one", (each) => rtt(each.b_ns), "num"]] : []),
-    ["What is known", (each) => name(each.text), "wide"],
-  ], stages);
+function traces(items, say) {
+  return items.map((each) => {
+    const timed = each.stages.some((stage) => stage.p50_ns !== null);
+    return h("details", { "data-key": `trace ${each.source} ${each.target}`, open: true },
+      h("summary", {}, name(each.source), " → ", name(each.target)),
+      h("p", {}, name(each.text)),
+      each.stages.length ? table("Packets by stage", [
+        ["Stage", (stage) => name(stage.stage)],
+        ["Host", (stage) => [`${stage.end} `, stage.host ? link(to.host(stage.host), stage.host) : null]],
+        ["Packets", (stage) => count(stage.packets), "num"],
+        ["Median time since the stage before", (stage) => rtt(stage.p50_ns), "num"],
+      ], each.stages) : h("ul", {}, each.lines.map((line) => h("li", {}, name(line)))),
+      each.stages.length && !timed ? h("p", { class: "note-line" }, "Packets were counted and not timed: a trace of latency does that.") : null,
+      repeats(each.commands, say));
+  });
+}
+
+function repeats(commands, say) {
+  return commands?.length ? h("ul", { class: "commands" }, commands.map((each) =>
+    h("li", {}, h("span", {}, name(each.text)), copied(each.command, each.text, say)))) : null;
 }
 
 function pairs(data) {
@@ -146,6 +161,7 @@ function commands(data, say) {
   const all = [...(data.commands ?? [])];
   if (data.recording?.command) all.push({ text: "Replay what the diagnosis was given", command: data.recording.command });
   if (!all.length) return none("There is no command for it.");
-  return h("ul", { class: "commands" }, all.map((each) => h("li", {}, h("span", {}, name(each.text)), copied(each.command, each.text, say))));
+  return [repeats(all, say), data.recording?.href ? h("p", {}, h("a", { href: data.recording.href, download: `${data.id}.recording` },
+    `The recording of what the diagnosis was given (${bytes(data.recording.bytes)})`)) : null];
 }
 

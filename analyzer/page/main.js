@@ -18,7 +18,14 @@ import * as task from "./task.js";
 import * as tasks from "./tasks.js";
 import { clock, isUtc, span, zone } from "./words.js";
 
-const VIEWS = { now, fabric, matrix, tasks, task, incident, incidents, pair, hosts, host, diagnose };
+// What an address leads to that names no view: an old link, or a mistake in one.
+const missing = {
+  title: () => "No such view",
+  source: () => null,
+  view: (_, { id }) => [h("h1", {}, "There is no such view"), h("p", { class: "lead" }, "This page has no view ", name(id), "."),
+    h("ul", {}, MENU.map(([to_, text]) => h("li", {}, h("a", { href: `#/${to_}` }, text))))],
+};
+const VIEWS = { now, fabric, matrix, tasks, task, incident, incidents, pair, hosts, host, diagnose, missing };
 const MENU = [["now", "Now", "n"], ["fabric", "Fabric", "f"], ["matrix", "Matrix", "m"], ["tasks", "Tasks", "t"], ["hosts", "Hosts", "h"], ["incidents", "Incidents", "i"], ["diagnose", "Diagnose", "d"]];
 const WITHIN = { task: "tasks", host: "hosts", incident: "incidents", pair: "matrix" };
 
@@ -38,7 +45,7 @@ function route() {
   const [where, tail] = location.hash.replace(/^#\/?/, "").split("?");
   const [view, ...rest] = where.split("/");
   const query = Object.fromEntries(new URLSearchParams(tail ?? ""));
-  if (!Object.hasOwn(VIEWS, view || "now")) return { view: "now", id: "", query };
+  if (view === "missing" || !Object.hasOwn(VIEWS, view || "now")) return { view: "missing", id: view, query };
   let id = rest.join("/");
   try {
     id = decodeURIComponent(id);

@@ -24,9 +24,9 @@ export function view(data) {
     (data.analyzer ?? []).length ? h("div", { class: "note" }, h("h2", {}, "The analyzer itself"),
       h("ul", {}, data.analyzer.map((each) => h("li", {}, name(each))))) : null,
     section("Incidents", "incidents", data.incidents.length
-      ? [incidents(data.incidents, "Incidents that are open or confirmed"),
-        data.incidents_omitted ? h("p", { class: "note-line" }, `${count(data.incidents_omitted)} more are open.`) : null]
-      : none(data.state === "well" ? "None is open." : "None is open; see below what is not watched.")),
+      ? [incidents(data.incidents, "Active incidents"),
+        data.incidents_omitted ? h("p", { class: "note-line" }, `${count(data.incidents_omitted)} more are active.`) : null]
+      : none(data.state === "well" ? "None is active." : "None is active; see below what is not watched.")),
     section("Not watched", "unwatched", unwatched(data.unwatched)),
     section("Recovered lately", "recovered", data.recovered.length
       ? incidents(data.recovered, "The incidents that recovered last") : none("None."),
@@ -35,7 +35,7 @@ export function view(data) {
 }
 
 function unwatched(list) {
-  const found = list.filter((each) => each.count);
+  const found = list.filter((each) => each.count !== 0);
   if (!found.length) return none("Nothing that is known of: each host is heard, each path is known, each endpoint is probed.");
   return table("What nothing can be said of, and why", [
     ["What", (each) => [icon("silent"), "\u00a0", name(each.what)]],

@@ -100,7 +100,7 @@ export function incidents(given, caption, { sorted = false } = {}) {
       each.is_late ? h("span", { class: "note-inline" }, " · told late") : null,
       each.unobserved_ns ? h("span", { class: "note-inline" }, " · not measured any more") : null,
     ], "wide"],
-    ["Sure", (each) => (each.component === null ? "–" : share(each.confidence)), "num"],
+    ["Confidence", (each) => (each.component === null ? "–" : share(each.confidence)), "num"],
     ["Tasks", (each) => some((each.tasks ?? []).map((task) => link(to.task(task), task)), 3), "several"],
     ["Pairs", (each) => count(each.pairs_failing), "num"],
     ["Since", (each) => [time(each.detected_ns), each.recovered_ns ? [" to ", time(each.recovered_ns)] : null], "when"],

@@ -21,7 +21,7 @@ export function view(data, { id, query, go, say }) {
     h("h1", {}, "Task ", name(data.id ?? id)),
     innocence(data, id, say),
     section("Incidents", "incidents", data.incidents.length
-      ? incidents(data.incidents, "Incidents that this task was part of") : none("None is open.")),
+      ? incidents(data.incidents, "Incidents that this task was part of") : none("None that is kept.")),
     (data.missing ?? []).length ? section("Missing", "missing", h("p", {}, icon("silent"), " ",
       some(data.missing.map((each) => [name(each.container), " declared ", time(each.declared_ns)]), 10))) : null,
     section("The last hour", "series", series("Probes of this task by minute", data.series ?? [], spread(data.series ?? [], 4, [[3, "mean round trip"]]), "task")),
@@ -57,8 +57,8 @@ function answered(data, id, say) {
   const asked = data.inquiry;
   const open = data.incidents.filter((each) => !each.recovered_ns);
   const [kind, text] = asked ? VERDICTS[asked.verdict] ?? ["unknown", asked.verdict]
-    : open.length ? ["confirmed", plural(open.length, "incident is open", "incidents are open")]
-    : ["unknown", "No incident is open; whether the network was well has not been asked lately"];
+    : open.length ? ["confirmed", plural(open.length, "incident is active", "incidents are active")]
+    : ["unknown", "No incident is active; whether the network was well has not been asked lately"];
   const since = asked ? open.filter((each) => each.detected_ns > asked.at_ns).length : 0;
   return [
     h("h2", { id: "verdict" }, "Is it the network?"),
@@ -117,7 +117,7 @@ function list(title, items) {
 
 function rhythm(found) {
   if (!found) return none("Its traffic has shown no iterations so far.");
-  return facts([["one iteration", span(found.period_s)], ["sure", share(found.confidence)], ["since", time(found.since_ns, true)]]);
+  return facts([["one iteration", span(found.period_s)], ["confidence", share(found.confidence)], ["since", time(found.since_ns, true)]]);
 }
 
 function skeleton(found) {
@@ -126,7 +126,7 @@ function skeleton(found) {
     .map(([key, text]) => [text, number(found[key])]);
   const groups = Object.entries(found.groups ?? {});
   return [
-    facts([["sure", share(found.confidence)], ...sizes, ["pairs", count(found.pairs)], found.reason ? ["why", name(found.reason)] : null]),
+    facts([["confidence", share(found.confidence)], ...sizes, ["pairs", count(found.pairs)], found.reason ? ["why", name(found.reason)] : null]),
     groups.map(([kind, list]) => h("details", { "data-key": `group ${kind}` },
       h("summary", {}, `${KINDS[kind.toLowerCase()] ?? kind}: ${plural(list.length, "group")}`),
       h("ol", { class: "groups" }, list.slice(0, 64).map((group) => h("li", {}, group.map((each, n) => [n ? " · " : "", name(each)])))))),

@@ -21,7 +21,7 @@ export function view(data) {
       ["Hosts", (each) => count(each.hosts), "num"],
       ["Endpoints", (each) => count(each.endpoints), "num"],
       ["Probed", (each) => (each.list === "skeleton" ? "the pairs that it uses" : each.list === "basic" ? "all pairs of a rail" : each.list ?? "–")],
-      ["Skeleton sure", (each) => share(each.confidence), "num"],
+      ["Skeleton confidence", (each) => share(each.confidence), "num"],
     ], tasks), omitted ? h("p", { class: "note-line" }, `${count(omitted)} more tasks are left out.`) : null] : section("None", "none", none("No task is declared, and no endpoint names one.")),
   ];
 }

@@ -88,8 +88,11 @@ export function bytes(value) {
   return `${unit ? Number(rest.toPrecision(3)) : rest} ${units[unit]}`;
 }
 
+// Some is never rounded to all, nor to none.
 export function share(value) {
-  return value === null || value === undefined ? NONE : `${Math.round(value * 100)} %`;
+  if (value === null || value === undefined) return NONE;
+  if (value > 0.99 && value < 1) return value > 0.999 ? ">99.9 %" : `${Math.floor(value * 1000) / 10} %`;
+  return value > 0 && value < 0.01 ? "<1 %" : `${Math.round(value * 100)} %`;
 }
 
 // A number in words where its name says its unit.

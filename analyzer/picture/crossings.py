@@ -47,7 +47,8 @@ class Crossings:
         """Have all rows of `routes`, block by block."""
         if self._routes is not routes:
             self._forget(routes)
-        for first in range(self._size, len(routes), BLOCK):
+        while self._routes is routes and self._size < len(routes):
+            first = self._size  # it may have grown meanwhile, by another who covers these
             self._enter(routes, np.arange(first, min(len(routes), first + BLOCK)))
             yield
 

@@ -55,6 +55,8 @@ class Picture:
         """Of the newest window, once somebody asked."""
         self._ends: Ends | None = None
         self._crossings = Crossings()
+        self._drawing = 0
+        """Fabrics that are being drawn."""
         self._answers: dict[Question, Plain] = {}
         """What was asked of it, with what it shows."""
 
@@ -93,6 +95,19 @@ class Picture:
             return found
         return answers[asked]
 
+    def prepare(self) -> Generator[None, None, None]:
+        """Find out which links routes cross, piece by piece, so that a fabric is drawn sooner.
+
+        It costs memory, so who looks at nothing has none of it. It ends where somebody else needs
+        them now, and finds them out.
+        """
+        if self._newest is None or self._drawing > 0:
+            return
+        for _ in self._crossings.cover(self._drawn().routes):
+            yield
+            if self._drawing > 0:
+                return
+
     def _start_ns(self) -> int | None:
         return None if self._newest is None else self._newest[0].rows.window.start_ns
 
@@ -112,7 +127,11 @@ class Picture:
             yield
         match asked:
             case Fabric():
-                return (yield from fabric(scene, self._crossings, asked))
+                self._drawing += 1
+                try:
+                    return (yield from fabric(scene, self._crossings, asked))
+                finally:
+                    self._drawing -= 1
             case Totals():
                 return totals(scene, asked)
             case Matrix():

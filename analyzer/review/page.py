@@ -88,7 +88,12 @@ def _worst(rows: Sequence[Plain] | None) -> Iterator[str]:
 
 def _unwatched(told: Plain) -> Iterator[str]:
     if told["windows_share"] is not None:
-        yield f"<p>{told['windows_share']:.1%} of the time no window was judged.</p>"
+        yield f"<p>{told['windows_share']:.1%} of the time no window was judged: "
+        yield f"{told['windows_missed']} of {told['windows_expected']} windows"
+        since_ns = told["windows_since_ns"]
+        yield f", counted from {_when(since_ns)}.</p>" if since_ns is not None else ".</p>"
+    elif told["windows_expected"] == 0:
+        yield "<p>No window was judged so far that is on disk.</p>"
     yield f"<p>{_cell(told['unobserved_incidents'])} incidents are not measured any more.</p>"
     columns = ("what", "why", "count")
     yield _table(columns, (_of(row, columns) for row in told["unprobed_now"]))

@@ -140,12 +140,15 @@ def _unwatched(
     worst: Mapping[str, Any] | None,
     unprobed: Iterable[Mapping[str, Any]],
 ) -> Plain:
-    share = None
-    if worst is not None and worst["expected"]:
-        share = round(max(0.0, 1 - worst["windows"] / worst["expected"]), 4)
+    expected = worst["expected"] if worst is not None else 0
+    missed = max(0, expected - worst["windows"]) if worst is not None else None
+    share = round(missed / expected, 4) if missed is not None and expected else None
     now = Counter((str(each["what"]), str(each["why"])) for each in unprobed)
     return {
         "windows_share": share,
+        "windows_missed": missed,
+        "windows_expected": expected if worst is not None else None,
+        "windows_since_ns": worst.get("first_ns") if worst is not None else None,
         "unobserved_incidents": sum(each.get("unobserved_ns") is not None for each in mine),
         "unprobed_now": [
             {"what": what, "why": why, "count": count}

@@ -6,9 +6,11 @@ transport and version of IP, and whose agents are heard. What is asked for is no
 happens: an agent that is heard and cannot send says so itself, in its health and findings.
 """
 
+import heapq
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from analyzer.roster.pinglist import Used
 from analyzer.roster.registry import EndpointRecord, Registry
@@ -23,6 +25,9 @@ that is stored late is no reason."""
 STARTING_NS = 5 * 10**9
 """Nanoseconds from an endpoint's registration until it counts as probed. Chosen: a window; its
 peers hear of it within seconds."""
+PIECE = 1_000
+"""Endpoints that are looked at in one go. Chosen: milliseconds; `tests.bench.views` says how many.
+"""
 _NAMED = 3
 """Hosts, of several, that are named. Chosen: to be read."""
 
@@ -79,7 +84,10 @@ class _Group:
 
 
 class Coverage:
-    """Looks once."""
+    """Looks once, in pieces, between which others may be served.
+
+    Who is registered is as at the beginning; what comes meanwhile is told by the next look.
+    """
 
     def __init__(
         self, registry: Registry, used: Used, sheds: Callable[[str], bool], now_ns: int
@@ -89,10 +97,6 @@ class Coverage:
         self._groups: dict[tuple[str, int], _Group] = defaultdict(_Group)
         self._silent: dict[str, bool] = {}
         self._absent: dict[str, int] = {}
-        self._records = registry.endpoints()
-        for record in self._records:
-            if record.active and record.endpoint.task:
-                self._add(record.endpoint)
 
     def is_silent(self, host: str) -> bool:
         """Whether nothing was heard of a host lately."""
@@ -101,12 +105,26 @@ class Coverage:
             self._silent[host] = agent is None or agent.last_seen_ns + SILENT_NS <= self._now_ns
         return self._silent[host]
 
-    def uncovered(self) -> Iterator[Uncovered]:
-        """Yield endpoints that nobody probes, in order."""
-        for record in self._records:
-            found = self._why(record)
-            if found is not None:
-                yield Uncovered(record, *found)
+    def uncovered(self) -> Generator[None, None, list[Uncovered]]:
+        """Return endpoints that nobody probes, in order, piece by piece."""
+        records = self._registry.live_records()
+        pieces = [records[n : n + PIECE] for n in range(0, len(records), PIECE)]
+        for piece in pieces:
+            for record in piece:
+                if record.active and record.endpoint.task:
+                    self._add(record.endpoint)
+            yield
+        runs = list[list[Uncovered]]()
+        for piece in pieces:
+            whys = ((record, self._why(record)) for record in piece)
+            some = (Uncovered(record, *why) for record, why in whys if why is not None)
+            runs.append(sorted(some, key=_place))
+            yield
+        merged, found = heapq.merge(*runs, key=_place), list[Uncovered]()
+        while some_more := list(islice(merged, PIECE)):
+            found += some_more
+            yield
+        return found
 
     def _add(self, end: Endpoint) -> None:
         group, kind = self._groups[end.task, end.id.rail], _kind(end)
@@ -169,6 +187,11 @@ class Coverage:
         if task not in self._absent:
             self._absent[task] = len(self._registry.awaited(task))
         return self._absent[task]
+
+
+def _place(of: Uncovered) -> tuple[str, int]:
+    """Return what endpoints are ordered by."""
+    return of.record.endpoint.id.container, of.record.endpoint.id.rail
 
 
 def _kind(end: Endpoint) -> tuple[bool, bool]:

@@ -321,6 +321,10 @@ class Registry:
             if (vanished or record.live) and task in {None, record.endpoint.task}
         ]
 
+    def live_records(self) -> list[EndpointRecord]:
+        """Return registered endpoints in no order: of a large cluster that takes far less."""
+        return [record for record in self._views.values() if record.live]
+
     def active_endpoints(self, task: str) -> list[Endpoint]:
         """Return the endpoints of `task` that may be probed, in order."""
         records = (self._views[i] for i in sorted(self._members.get(task, ())))

@@ -172,6 +172,8 @@ class Analyzer:
     """What people said of incidents."""
     following: dict[str, object] = field(default_factory=dict)
     """Host -> the question after its ping list that is answered, of several the latest."""
+    ends: dict[str, float] = field(default_factory=dict)
+    """Host -> when the certificate ends that it showed last, in Unix time; empty without TLS."""
     reports: Reports = field(default_factory=Reports)
     totals: Totals = field(default_factory=Totals)
     uniformity: Uniformity = field(default_factory=Uniformity)

@@ -6,8 +6,9 @@ import contextlib
 import gc
 import signal
 import socket
+import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import structlog
@@ -151,9 +152,25 @@ async def _renew(trust: Trust, server: "_Server") -> None:
                 roots != trust.roots or trust.refuses(connection.certificate)
             ):
                 connection.transport.abort()
+        analyzer.ends = newest_ends(analyzer, server.server_state.connections)
         if authority is not None:  # last: a disk that is full keeps nobody in who was revoked
             async with analyzer.signing:
                 await asyncio.to_thread(_renew_own, trust, authority)
+
+
+def newest_ends(analyzer: Analyzer, connections: Iterable[object]) -> dict[str, float]:
+    """Return when the certificates of registered hosts end, as far as they ever showed one.
+
+    Agents connect anew once they have the next one.
+    """
+    shown: dict[str, float] = {}
+    for each in connections:
+        if isinstance(each, identity.IdentifiedProtocol) and each.certificate:
+            name = identity.common_name(each.certificate)
+            end_s = float(ssl.cert_time_to_seconds(each.certificate["notAfter"]))
+            shown[name] = max(end_s, shown.get(name, 0.0))
+    hosts = {agent.host for agent in analyzer.registry.agents()}
+    return {host: end_s for host, end_s in (analyzer.ends | shown).items() if host in hosts}
 
 
 def _renew_own(trust: Trust, authority: Authority) -> None:

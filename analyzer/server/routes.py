@@ -45,6 +45,7 @@ from analyzer.server.identity import (
 from analyzer.server.metrics.scrape import Scrapes
 from analyzer.server.page import routes as page_routes
 from analyzer.server.pages import LIMIT, After, Limit, page
+from analyzer.server.places import hit
 from analyzer.server.problems import HANDLERS, Problem
 from analyzer.server.review import feedback, worst
 from analyzer.server.sight import Sight
@@ -368,7 +369,8 @@ async def show(incident: FromPath[str], request: Call) -> Response[bytes]:
         runbooks=analyzer.config.runbooks.pages,
     )
     words = feedback.said(analyzer, incident) if sees.is_whole else []
-    return as_json({**told, "actions": could, "feedback": words})
+    more = {"hit": hit(analyzer, sees, known), "actions": could, "feedback": words}
+    return as_json({**told, **more})
 
 
 @get("/v1/recording", responses={403: PROBLEM, 503: PROBLEM}, tags=["incidents"])

@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The route that tells what is not probed, and why."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from itertools import islice
+from operator import itemgetter
 
 from litestar import Response, get
 from litestar.params import FromQuery
 
 from analyzer.intent.unplugged import Unplugged, unplugged
-from analyzer.roster.coverage import Coverage
+from analyzer.roster.coverage import PIECE, Coverage, Uncovered
 from analyzer.server.analyzer import Analyzer
 from analyzer.server.documents import PROBLEM, gives
 from analyzer.server.http import Call, analyzer_of, as_json
 from analyzer.server.identity import sight
 from analyzer.server.pages import LIMIT, After, Limit, page
+from analyzer.server.pieces import in_pieces
 from analyzer.server.sight import Sight
 
 RARE = 3
@@ -39,25 +42,38 @@ async def unprobed(
     """
     analyzer = analyzer_of(request)
     sees = sight(request, analyzer.config)
-    every = [*_endpoints(analyzer), *_ports(analyzer), *_intents(analyzer)]
-    mine = sorted(
-        (
-            each
-            for each in every
-            if host in {None, each["host"]}
+
+    def is_mine(each: Plain) -> bool:
+        return (
+            host in {None, each["host"]}
             and task in {None, each["task"]}
             and sees.sees(str(each["task"]))
-        ),
-        key=_key,
-    )
-    found, last = page(mine, _key, after, limit)
-    answer: Plain = {"unprobed": found, "next": _key(last) if last else None}
+        )
+
+    mine = sorted(await in_pieces(_every(analyzer, is_mine)), key=KEY)
+    found, last = page(mine, KEY, after, limit)
+    answer: Plain = {"unprobed": [each for _, each in found], "next": last[0] if last else None}
     if after is None:
         answer |= _of_hosts(analyzer, sees, lambda name: host in {None, name})
     return as_json(answer)
 
 
 ROUTES = (unprobed,)
+KEY: Callable[[tuple[str, Plain]], str] = itemgetter(0)
+
+
+def _every(
+    analyzer: Analyzer, is_mine: Callable[[Plain], bool]
+) -> Generator[None, None, list[tuple[str, Plain]]]:
+    """Return what is not probed, and by what it is ordered, piece by piece."""
+    others = [*_ports(analyzer), *_intents(analyzer)]
+    found = [(_key(each), each) for each in others if is_mine(each)]
+    uncovered = yield from coverage_of(analyzer).uncovered()
+    ends = map(_endpoint, uncovered)
+    while piece := list(islice(ends, PIECE)):
+        found += [(_key(each), each) for each in piece if is_mine(each)]
+        yield
+    return found
 
 
 def _key(of: Plain) -> str:
@@ -76,13 +92,12 @@ def _item(what: str, name: str, host: str, task: str, why: str, text: str, **mor
     }
 
 
-def _endpoints(analyzer: Analyzer) -> Iterator[Plain]:
-    for each in coverage_of(analyzer).uncovered():
-        end = each.record.endpoint
-        yield _item(
-            "endpoint", str(end.id), end.host, end.task, each.why, each.text,
-            container=end.id.container,
-        )  # fmt: skip
+def _endpoint(each: Uncovered) -> Plain:
+    end = each.record.endpoint
+    return _item(
+        "endpoint", str(end.id), end.host, end.task, each.why, each.text,
+        container=end.id.container,
+    )  # fmt: skip
 
 
 def coverage_of(analyzer: Analyzer) -> Coverage:

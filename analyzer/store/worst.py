@@ -22,6 +22,9 @@ log = structlog.get_logger()
 LEAST_SENT = 1_000
 """Probes of a component below which its share is not told. Chosen: of fewer, one loss is a lot."""
 
+LAST_NS = 1 << 62
+"""Later than any."""
+
 QUERY = f"""
 SELECT component, sum(sent)::BIGINT, sum(lost)::BIGINT, max(rtt_p99_ns)
 FROM {known("$files")}
@@ -57,15 +60,33 @@ class Worst:
     """Files that could not be read."""
 
 
-def worst(database: str, kind: str, since_ns: int, until_ns: int, limit: int) -> Worst:
-    """Return at most `limit` components of a kind that lost most. Raises CapabilityMissing."""
+def first_ns(database: str) -> int | None:
+    """Return when the oldest minute or hour began of which anything is kept; None: nothing is."""
+    folder = Path(database + HISTORY)
+    oldest = (next(pieces_between(folder, tier, 0, LAST_NS), None) for tier in Tier)
+    return min((each.start_ns for each in oldest if each is not None), default=None)
+
+
+def worst(
+    database: str,
+    kind: str,
+    since_ns: int,
+    until_ns: int,
+    limit: int,
+    *,
+    settled_ns: int | None = None,
+) -> Worst:
+    """Return at most `limit` components of a kind that lost most. Raises CapabilityMissing.
+
+    Windows are counted until `settled_ns`, since the newest minutes are not written yet.
+    """
     folder = Path(database + HISTORY)
     paths = [folder / piece.path for piece in _pieces(folder, since_ns, until_ns)]
     if not paths:
         return Worst()
     asked = {
         "kind": kind, "since_ns": since_ns, "until_ns": until_ns, "limit": limit,
-        "least": LEAST_SENT,
+        "least": LEAST_SENT, "settled_ns": until_ns if settled_ns is None else settled_ns,
     }  # fmt: skip
     with Parquet(folder / "spill-of-questions") as parquet:
         try:
@@ -98,7 +119,8 @@ def _read(parquet: Parquet, paths: Sequence[Path], asked: dict[str, Any], damage
     if not paths:
         return Worst(damaged=damaged)
     values = asked | {"files": names_of(paths)}
+    settled_ns = values.pop("settled_ns")
     rows = parquet.rows(QUERY, values)
-    times = {name: values[name] for name in ("files", "since_ns", "until_ns")}
+    times = {"files": values["files"], "since_ns": values["since_ns"], "until_ns": settled_ns}
     ((windows,),) = parquet.rows(WINDOWS, times)
     return Worst(tuple(Lossy(*row) for row in rows), int(windows), damaged)

@@ -66,9 +66,13 @@ class EvidenceKind(StrEnum):
     FLOW = "flow"
     """`role` (flow, nearest flow, shadowed flow) and `text` as dumped."""
     WALK = "walk"
-    """`source`, `target`, `steps` as (level, text)."""
+    """`source`, `target`, `steps` as (level, text), `hops` as (first of its steps, host, component,
+    action); these are not in what was kept before they were."""
     TRACE = "trace"
-    """`source`, `target`, `text` of its verdict, `lines` of what was counted."""
+    """`source`, `target`, `text` of its verdict, `lines` of what was counted; `flows` as (end,
+    flow, seconds that were asked for) and `stages` as (end, stage, packets, median ns since the
+    stage before, 0 for unknown), where end is ``sender`` or ``receiver``; these two are not in what
+    was kept before they were."""
     COMPARED = "compared"
     """`host`, `source` and `target` of the packets, `flows` of its datapath that these match, of
     them `judged` and in `hardware`, `lines` of what its copies of the tables disagree about."""

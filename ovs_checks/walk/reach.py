@@ -417,8 +417,9 @@ def _bounced(reach: Reach, egress: LocalWalk, end: End, ingress: LocalWalk, far:
 
 
 def _steps(walked: LocalWalk, level: int) -> tuple[Step, ...]:
-    head = Step(level, walked.host, f"in by {walked.port}" if walked.port else "in")
-    steps = [Step(level + 1 + step.level, step.where, step.text) for step in walked.steps]
+    host = walked.host
+    head = Step(level, host, f"in by {walked.port}" if walked.port else "in", host)
+    steps = [Step(level + 1 + step.level, step.where, step.text, host) for step in walked.steps]
     if walked.opinion is not None:
-        steps.append(Step(level + 1, "", str(walked.opinion)))
+        steps.append(Step(level + 1, "", str(walked.opinion), host))
     return (head, *steps)

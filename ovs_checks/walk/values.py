@@ -28,6 +28,8 @@ class Step:
     """`br-int/table=40`, or empty for a remark on the flow above."""
 
     text: str
+    host: str = ""
+    """Whose table it is, where two hosts' walks are joined; empty in the walk of one."""
 
 
 def _weightiest(ends: Sequence[End]) -> End:

@@ -40,6 +40,7 @@ HEALTH = UP | FLOWS | AGENTS | {
     'netagent_questions_total{question="check",outcome="busy"}': "0+5",
     'netagent_questions_total{question="status",outcome="timeout"}': "0+5",
     "netagent_certificate_end_timestamp_seconds": str(80 * 86_400),
+    'netagent_host_certificate_end_timestamp_seconds{host="h1"}': str(80 * 86_400),
     "netagent_certificates_not_taken": "0",
     "netagent_disk_refuses": "0",
     "netagent_disk_short": "0",
@@ -76,6 +77,7 @@ FIRES = {
     "NetagentCertificateEnds": [
         {"netagent_certificate_end_timestamp_seconds": str(13 * 86_400)},
         {"netagent_certificates_not_taken": "1"},
+        {'netagent_host_certificate_end_timestamp_seconds{host="h1"}': str(13 * 86_400)},
     ],
     "NetagentDisk": [
         {"netagent_disk_refuses": "1"},

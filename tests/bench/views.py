@@ -6,7 +6,8 @@ view is asked for over the page's own application, without sockets: for the firs
 of a new window, of which nothing was summed up so far, and again of the same one, of which what was
 asked stands. `cpu_ms` is what the process used meanwhile, `ms` what it took on this machine. The
 judge runs in the same thread, so its time is in both; a judge at work in a process of its own
-answers after its step.
+answers after its step. `longest_ms` is for how long the loop was away at most, of either; the row
+`who is not probed` has what a look for endpoints that nobody probes takes, and its longest piece.
 `python -m tests.bench.views RNICS` does it for another size.
 """
 
@@ -31,6 +32,7 @@ from analyzer.server.analyzer import Analyzer
 from analyzer.server.identity import PEER
 from analyzer.server.page import routes
 from analyzer.server.page.guard import Guard
+from analyzer.server.unprobed import coverage_of
 from analyzer.store.tiers import Tiers
 from netagent.model.endpoint import Endpoint
 from tests.analyzer.server.direct import Direct
@@ -72,6 +74,7 @@ class _Bench:
     async def ask(self, view: str) -> dict[str, object]:
         """Return what a view costs."""
         took: dict[str, object] = {}
+        away = [0.0]
         for which in ("ever_", "first_", ""):
             self._forget(window=bool(which))
             began_s = time.perf_counter(), time.process_time()
@@ -81,11 +84,36 @@ class _Bench:
             for name, began, ended in zip(("ms", "cpu_ms"), began_s, ended_s, strict=True):
                 took[which + name] = round((ended - began) * 1e3, 1)
         name = view.partition("?")[0].partition("/")[0] + _by(view)
+        self._forget(window=True)
+        turns = asyncio.create_task(_longest(away))  # it takes CPU itself, so it has its own turn
+        await self._http.get(f"/v1/views/{view}")
+        turns.cancel()
+        took["longest_ms"] = round(away[0] * 1e3, 1)
         return {"view": name, **took, "bytes": len(answer.content)}
 
     async def get(self, view: str) -> Any:
         """Return a view's answer."""
         return (await self._http.get(f"/v1/views/{view}")).json()
+
+
+async def _longest(away: list[float]) -> None:
+    """Note the longest time between two turns of the loop, in seconds."""
+    at_s = time.perf_counter()
+    while True:
+        await asyncio.sleep(0)
+        now_s = time.perf_counter()
+        away[0], at_s = max(away[0], now_s - at_s), now_s
+
+
+def _covered(analyzer: Analyzer) -> dict[str, object]:
+    """Return what a look for endpoints that nobody probes costs."""
+    pieces, look, at_s = list[float](), coverage_of(analyzer).uncovered(), time.process_time()
+    for _ in look:
+        now_s = time.process_time()
+        pieces.append(now_s - at_s)
+        at_s = now_s
+    cost = {"cpu_ms": round(sum(pieces) * 1e3, 1), "longest_ms": round(max(pieces) * 1e3, 1)}
+    return {"view": "who is not probed", **cost}
 
 
 def _by(view: str) -> str:
@@ -128,7 +156,8 @@ async def _measured(rnics: int, folder: Path) -> list[dict[str, object]]:
         await judge.all_taken()
         bench = _Bench(life, picture, analyzer, judge)
         shown = {"rnics": rnics, "rows": life.rows[-1]}
-        return [shown | await bench.ask(view) for view in await _views(bench, life)]
+        asked = [shown | await bench.ask(view) for view in await _views(bench, life)]
+        return [shown | _covered(analyzer), *asked]
     finally:
         await analyzer.stop()
 

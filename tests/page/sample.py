@@ -261,16 +261,38 @@ def incident(name: str = "5e1f20aa41c2") -> Plain:
             {
                 "source": ENDS[0], "target": ENDS[4], "text": "the overlay delivers both ways",
                 "hops": [
+                    {"component": "vswitch h0", "action": "forwarded", "host": "h0",
+                     "layer": "overlay", "quote": ["h0: in by train-a-0-r0"]},
+                    {"component": "flow h0/br-int/table=0", "action": "forwarded", "host": "h0",
+                     "layer": "overlay", "quote": [FLOW, "-> output vxlan0"]},
+                    {"component": "flow h2/br-int/table=0", "action": "delivered", "host": "h2",
+                     "layer": "overlay", "quote": ["table=0 actions=output:train-a-2-r0"]},
+                ],
+                "command": f"netagent-analyzer diagnose {ENDS[0]} {ENDS[4]}",
+            },
+            {
+                "source": ENDS[4], "target": ENDS[0], "text": "as an older analyzer kept it",
+                "hops": [
                     {"component": None, "action": None, "host": None, "layer": "overlay",
-                     "quote": ["h0: in by train-a-0-r0", f"  {FLOW}", "  output vxlan0"]},
-                    {"component": None, "action": None, "host": None, "layer": "overlay",
-                     "quote": ["h2: in by vxlan0", "  table=0 actions=output:train-a-2-r0"]},
+                     "quote": ["h2: in by train-a-2-r0", f"  {FLOW}"]},
                 ],
             },
         ],
-        "trace": [
-            {"stage": f"{ENDS[0]} to {ENDS[4]}", "a_ns": None, "b_ns": None,
-             "text": "40 seen at br-int, 40 sent by rnic0"},
+        "traces": [
+            {
+                "source": ENDS[0], "target": ENDS[4], "text": "packets vanish: the tunnel",
+                "lines": ["sender: lookup 40, output 40"],
+                "stages": [
+                    {"end": "sender", "host": "h0", "stage": "lookup", "packets": 40,
+                     "p50_ns": None},
+                    {"end": "sender", "host": "h0", "stage": "output", "packets": 40,
+                     "p50_ns": 4_200},
+                ],
+                "commands": [
+                    {"text": "on h0: count again",
+                     "command": "netagent trace drops udp,nw_dst=10.0.0.12 --duration 3"},
+                ],
+            },
         ],
         "decide": ["trace the paths of flows that avoid leaf-s0-r0 and cross spine-1"],
         "commands": [

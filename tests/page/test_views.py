@@ -142,6 +142,17 @@ def test_what_is_not_known_is_said(opened: Opener, standin: StandIn) -> None:
     it.wrong.clear()
 
 
+def test_an_address_that_names_no_view_is_told_so(opened: Opener, standin: StandIn) -> None:
+    it = opened()
+    for view in ("nosuch", "missing", "toString", "%3Cb%3E"):
+        it.open(standin.url + f"#/{view}")
+        assert it.page.inner_text("main h1") == "There is no such view"
+        assert view in it.page.inner_text("main p.lead")
+        assert "No such view" in it.page.title()
+    it.open(standin.url + "#/")
+    assert it.page.inner_text("main h1") == "Now"
+
+
 def test_colours_can_be_switched_and_are_kept(opened: Opener, standin: StandIn) -> None:
     it = opened("wide", "light")
     it.open(standin.url + "#/now")

@@ -25,6 +25,9 @@ DURATION_S = 3.0
 CONFIDENCE = 0.98
 """Confidence of a verdict that a trace settles. Chosen: above a vote's 0.975, since a trace is a
 fact, and below a host's own finding."""
+MAX_FLOW, MAX_STAGES = 500, 32
+"""Most characters of a flow, and most stages of a host, that are kept. Chosen: more than there are;
+bounds what a host says."""
 MANY, MANY_SHARE = 3, 0.05
 """Least packets, and least share of those that entered a stage, whose loss there is no chance.
 Chosen: a stray loss or two stay below."""
@@ -49,6 +52,8 @@ class Traced:
     verdict: journey.Verdict
     counts: tuple[str, ...]
     """Packets by stage, for a human; one line a host."""
+    replies: tuple[tuple[str, TraceReply], ...] = ()
+    """(``sender`` or ``receiver``, what its host saw)."""
 
 
 def questions(
@@ -82,12 +87,13 @@ def judge(pair: OrderedPair, sender: TraceReply | None, receiver: TraceReply | N
         # The two traces did not begin at the same time: only what each host lost is comparable.
         alone = (journey.diagnose(sender=views[0]), journey.diagnose(receiver=views[1]))
         verdict = next((each for each in alone if each.where), journey.Verdict(None))
+    ends = (("sender", sender), ("receiver", receiver))
+    replies = tuple((name, reply) for name, reply in ends if reply is not None)
     counts = [
         f"{name}: " + ", ".join(f"{row.stage} {row.packets}" for row in reply.stages if row.packets)
-        for name, reply in (("sender", sender), ("receiver", receiver))
-        if reply is not None
+        for name, reply in replies
     ]
-    return Traced(pair, verdict, tuple(counts))
+    return Traced(pair, verdict, tuple(counts), replies)
 
 
 def _view(reply: TraceReply | None) -> journey.HostView | None:
@@ -142,7 +148,20 @@ def evidence(traced: Traced) -> Evidence:
     a, b = traced.pair
     verdict = traced.verdict
     values = {"source": str(a), "target": str(b), "text": str(verdict)}
-    return Evidence(EvidenceKind.TRACE, values | {"lines": [*verdict.evidence, *traced.counts]})
+    counted = {
+        "lines": [*verdict.evidence, *traced.counts],
+        "flows": [
+            [end, reply.flow, DURATION_S]
+            for end, reply in traced.replies
+            if 0 < len(reply.flow) <= MAX_FLOW and reply.flow.isprintable()
+        ],
+        "stages": [
+            [end, row.stage, row.packets, row.p50_ns or 0]
+            for end, reply in traced.replies
+            for row in reply.stages[:MAX_STAGES]
+        ],
+    }
+    return Evidence(EvidenceKind.TRACE, values | counted)
 
 
 def explain(

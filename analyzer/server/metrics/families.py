@@ -229,6 +229,10 @@ FAMILIES = (
         backups_deleted_for_space="Backups deleted because the disk ran short.",
     ),
     # --- certificates
+    Family(
+        "netagent_host_certificate_end_timestamp_seconds", "gauge", "When the certificate ends "
+        f"that a host showed last, in Unix time: the {WORST} that end first.", ("host",), WORST,
+    ),
     *_gauges(
         certificate_end_timestamp_seconds="When this analyzer's certificate ends, in Unix time.",
         certificates_revoked="Certificates in the list of what was revoked.",

@@ -3,7 +3,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from heapq import nlargest
+from heapq import nlargest, nsmallest
 from math import ceil
 
 from analyzer.intake.reports import Report
@@ -58,6 +58,8 @@ def _agents(analyzer: Analyzer) -> Iterator[Family]:
     yield "agents", [((state,), float(states[state])) for state in ("heard", "late", "silent")]
     worst = nlargest(WORST, (each for each in silent if each[0] > heard_ns))
     yield "agent_silence_seconds", [((host,), ns / 1e9) for ns, host in worst]
+    first = nsmallest(WORST, ((end_s, host) for host, end_s in analyzer.ends.items()))
+    yield "host_certificate_end_timestamp_seconds", [((host,), end_s) for end_s, host in first]
     found = ((host, analyzer.reports.of(host)) for ns, host in silent if ns <= late_ns)
     yield from costs({host: report for host, report in found if report is not None}, width_ns)
 

@@ -2,17 +2,15 @@
 """Fabric and matrix, as the newest window shows them, with what is at fault marked."""
 
 from collections import defaultdict
-from collections.abc import Iterable
 from typing import Any
 
 from analyzer.picture.asked import By, Fabric, Matrix
-from analyzer.server.analyzer import Analyzer
 from analyzer.server.page.page import Page
 from analyzer.server.page.shown import active
 from analyzer.server.page.unwatched import silent_hosts
+from analyzer.server.places import places_of
 from analyzer.server.sight import Sight
-from netagent.model.path import Component, Kind
-from netagent.model.verdict import Incident
+from netagent.model.path import Kind
 
 MAX_APART = 100
 """Most hosts and switches that are drawn by themselves. Chosen: a quarter of what is drawn."""
@@ -57,19 +55,3 @@ async def matrix(
 ) -> Plain:
     """Return from whom to whom probes were lost."""
     return await page.looks.at(Matrix(tasks=sees.patterns, by=by, row=row, col=col))
-
-
-def places_of(analyzer: Analyzer, component: Component, known: Incident) -> Iterable[str]:
-    """Return the switch, or the hosts, where a component is."""
-    name = component.name
-    if component.kind in {Kind.CONTAINER, Kind.ENDPOINT}:
-        container = name.partition("/")[0]
-        ends = {end for pair in known.verdict.failing for end in (pair.source, pair.target)}
-        records = (
-            analyzer.registry.endpoint(end) for end in sorted(ends) if end.container == container
-        )
-        return {record.endpoint.host for record in records if record is not None}
-    if component.kind is Kind.CONTROLLER:
-        last = name.rpartition(" ")[2]
-        return [last] if analyzer.registry.agent(last) is not None else []
-    return [name if component.kind is Kind.SWITCH else name.partition("/")[0]]

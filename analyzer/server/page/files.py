@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analyzer.runbooks.pages import PAGES
+from analyzer.server.page.prose import runbook
 
 FOLDER = Path(__file__).parents[2] / "page"
 INDEX = "index.html"
@@ -16,7 +17,6 @@ TYPES = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
-    ".md": "text/plain; charset=utf-8",
 }
 """Suffix -> media type of what is served."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*(\.[a-z0-9]+)+")
@@ -43,12 +43,21 @@ def files(folder: Path = FOLDER) -> Mapping[str, File]:
 
 
 def runbooks(folder: str) -> Mapping[str, File]:
-    """Return the runbooks that are on this machine's disk, by ``runbooks/NAME.md``."""
-    paths = {f"runbooks/{name}.md": Path(folder, f"{name}.md") for name in PAGES}
-    return {name: _file(path) for name, path in paths.items() if path.is_file()}
+    """Return the runbooks that are on this machine's disk, as HTML, by ``runbooks/NAME.md``."""
+    paths = {name: Path(folder, f"{name}.md") for name in PAGES}
+    return {
+        f"runbooks/{name}.md": _as_file(
+            runbook(path.read_text("utf-8", "replace"), name), TYPES[".html"]
+        )
+        for name, path in paths.items()
+        if path.is_file()
+    }
 
 
 def _file(path: Path) -> File:
-    body = path.read_bytes()
+    return _as_file(path.read_bytes(), TYPES[path.suffix])
+
+
+def _as_file(body: bytes, media_type: str) -> File:
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    return File(body, TYPES[path.suffix], tag)
+    return File(body, media_type, tag)

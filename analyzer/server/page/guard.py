@@ -14,11 +14,13 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMappi
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 import structlog
 
 from analyzer.server.analyzer import Analyzer
 from analyzer.server.identity import PEER, is_ours
-from analyzer.server.page.files import INDEX, File
+from analyzer.server.page.files import INDEX, TYPES, File
+from analyzer.server.page.prose import refusal
 from analyzer.server.page.sessions import SESSION_NS
 from analyzer.server.problems import Problem, refused
 
@@ -35,6 +37,7 @@ HOLDS = "netagent_holds"
 """Key of whether the caller may still look, in the connection's ASGI state."""
 KNOWN = "netagent_known"
 """Key of what is called once it is known who asks, in the connection's ASGI state."""
+HTML = TYPES[".html"].encode()
 STREAM = "/v1/views/events"
 MAX_UNDER_WAY = 32
 """Most requests of one name under way, streams besides. Chosen: six of a browser, some browsers.
@@ -84,7 +87,10 @@ class Guard:
             status, headers, body = self._static(scope, path)
         except Exception as error:  # noqa: BLE001 - as the application answers
             status, body = refused(error, path)
-            headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store")]
+            media_type = b"application/json"
+            if not path.startswith("/v1/") and "text/html" in _header(scope, b"accept"):
+                media_type, body = HTML, refusal(**msgspec.json.decode(body))  # a person reads it
+            headers = [(b"content-type", media_type), (b"cache-control", b"no-store")]
         headers = [*headers, (b"content-length", str(len(body)).encode())]
         send = _told(send, [])
         await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -9,10 +9,10 @@ from analyzer.intake.reports import Report
 from analyzer.roster.coverage import SILENT_NS
 from analyzer.server import views
 from analyzer.server.analyzer import Analyzer
-from analyzer.server.page.fabric import places_of
 from analyzer.server.page.page import Page
 from analyzer.server.page.shown import incidents, short
 from analyzer.server.page.unwatched import hosts_of
+from analyzer.server.places import places_of
 from analyzer.server.problems import Problem
 from analyzer.server.sight import Sight
 from netagent.model.finding import Finding

@@ -1,36 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
 """One incident: its verdict with all evidence, how it went, and what to look at next."""
 
+import asyncio
 import shlex
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from io import BufferedReader
 from itertools import combinations
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from analyzer.runbooks.pages import PAGES, Runbooks, runbook_of
 from analyzer.server import actions, uniformity, views
 from analyzer.server.analyzer import Analyzer
-from analyzer.server.page.fabric import places_of
 from analyzer.server.page.page import Page
 from analyzer.server.page.shown import seen
+from analyzer.server.places import hit, places_of
 from analyzer.server.problems import Problem
 from analyzer.server.sight import Sight
 from netagent.model.evidence import Evidence, EvidenceKind
-from netagent.model.path import Layer
+from netagent.model.ids import EndpointId
+from netagent.model.path import Component, Layer
 from netagent.model.verdict import Incident
 
 MAX_PAIRS = 500
 """Most failing, and healthy, pairs that are told. Chosen: 100 KB."""
 MAX_QUOTED = 200
 """Most lines of one walk or trace. Chosen: more than a walk has; bounds what a host says."""
+PIECE = 1 << 18
+"""Bytes of a recording sent at a time. Chosen: bounds memory per download."""
 MAX_TEXT = 2_000
 """Most characters of one line. Chosen: a flow's text fits."""
 
 Plain = dict[str, Any]
+Steps = Sequence[tuple[int, str]]
+"""How deep each line of a walk stands, and the line."""
 
 
-def incident(page: Page, sees: Sight, name: str) -> Plain:
-    """Return what a caller may know of an incident. Raises Problem where that is nothing."""
+def incident(page: Page, sees: Sight, name: str, *, may_fetch: bool = False) -> Plain:
+    """Return what a caller may know of an incident. Raises Problem where that is nothing.
+
+    `may_fetch`: the caller may have its recording, which has what hosts said of all tasks.
+    """
     analyzer = page.analyzer
     known = analyzer.journal.get(name)
     mine = seen(analyzer, sees, known) if known is not None else None
@@ -45,15 +56,16 @@ def incident(page: Page, sees: Sight, name: str) -> Plain:
         **{key: told[key][:MAX_PAIRS] for key in omitted},
         "omitted": omitted,
         "evidence": [text[:MAX_TEXT] for text in told["evidence"][:MAX_QUOTED]],
+        "hit": hit(analyzer, sees, mine),
         "kind": mine.verdict.component.kind.value if mine.verdict.component else None,
         "actions": actions.offered(analyzer, name) if sees.is_whole else [],
         "timeline": _timeline(analyzer, mine),
         "walks": [_walk(each) for each in _of(mine, EvidenceKind.WALK)],
-        "trace": _trace(mine),
+        "traces": [_trace(analyzer, each) for each in _of(mine, EvidenceKind.TRACE)],
         "decide": list(_decide(mine)),
         "commands": list(_commands(analyzer, sees, mine)),
         "runbook": _runbook(runbook_of(mine.verdict), pages),
-        "recording": _recording(analyzer, mine) if sees.is_whole else None,
+        "recording": _recording(analyzer, mine, may_fetch=may_fetch) if sees.is_whole else None,
     }
 
 
@@ -84,41 +96,86 @@ def _of(known: Incident, kind: EvidenceKind) -> Iterator[Evidence]:
 def _walk(found: Evidence) -> Plain:
     """Return a walk as it was kept: lines, those that stand deeper below their step.
 
-    The last line at the margin is how it ends, and what stands below it explains that. Which
-    component a step is, is not kept.
+    The last line at the margin is how it ends, and what stands below it explains that.
     """
     values = found.values
     steps = [(int(level), str(text)[:MAX_TEXT]) for level, text in values["steps"]][:MAX_QUOTED]
     last = max((n for n, (level, _) in enumerate(steps) if level == 0), default=0)
-    hops: list[list[str]] = []
+    ends = str(values["source"]), str(values["target"])
+    return {
+        "source": ends[0],
+        "target": ends[1],
+        "hops": _hops(values, steps, last) if "hops" in values else _bare(steps, last),
+        "text": steps[last][1] if steps else "",
+        "command": _command("", "diagnose", *ends)["command"],
+    }
+
+
+def _hops(values: Mapping[str, Any], steps: Steps, last: int) -> list[Plain]:
+    """Return what the packet met; what explains the end stands with the part that is at fault."""
+    met = [(int(line), host, part, action) for line, host, part, action in values["hops"]]
+    ends = [*(line for line, *_ in met[1:]), last]
+    why = [text for _, text in steps[last + 1 :]]
+    return [
+        {
+            "component": component,
+            "action": action,
+            "host": host or None,
+            "layer": Component.parse(component).layer.value,
+            "quote": [text for _, text in steps[line : min(end, last)]]
+            + (why if action in {"dropped", "unknown"} else []),
+        }
+        for (line, host, component, action), end in zip(met, ends, strict=True)
+    ][:MAX_QUOTED]
+
+
+def _bare(steps: Steps, last: int) -> list[Plain]:
+    """Return the steps of a walk that was kept without the parts that they are."""
+    quotes: list[list[str]] = []
     for n, (level, text) in enumerate(steps):
         if n != last:
-            if level == 0 or not hops:
-                hops.append([])
-            hops[-1].append("  " * max(0, level - 1) + text)
+            if level == 0 or not quotes:
+                quotes.append([])
+            quotes[-1].append("  " * max(0, level - 1) + text)
+    nothing = {"component": None, "action": None, "host": None, "layer": Layer.OVERLAY.value}
+    return [{**nothing, "quote": quote} for quote in quotes]
+
+
+def _trace(analyzer: Analyzer, found: Evidence) -> Plain:
+    """Return what kernels counted of a pair's packets, by stage, and how to count again."""
+    values = found.values
+    hosts = {
+        end: _host_of(analyzer, values[of])
+        for end, of in (("sender", "source"), ("receiver", "target"))
+    }
     return {
         "source": values["source"],
         "target": values["target"],
-        "hops": [
-            {
-                "component": None, "action": None, "host": None, "layer": Layer.OVERLAY.value,
-                "quote": quote,
-            }
-            for quote in hops
+        "text": str(values["text"])[:MAX_TEXT],
+        "lines": [str(line)[:MAX_TEXT] for line in values["lines"]][:MAX_QUOTED],
+        "stages": [
+            {"end": end, "host": hosts.get(end), "stage": stage, "packets": packets,
+             "p50_ns": took_ns or None}
+            for end, stage, packets, took_ns in values.get("stages", [])
+        ][:MAX_QUOTED],
+        "commands": [
+            {"text": f"on {hosts.get(end) or f'the host of the {end}'}: {what}",
+             "command": shlex.join(
+                 ["netagent", "trace", kind, flow, "--duration", f"{duration_s:g}"]
+             )}
+            for end, flow, duration_s in values.get("flows", [])
+            for kind, what in (("drops", "count again"), ("latency", "how long each stage takes"))
         ],
-        "text": steps[last][1] if steps else "",
     }  # fmt: skip
 
 
-def _trace(known: Incident) -> list[Plain] | None:
-    """Return what was counted in kernels; how long each stage took is no evidence of verdicts."""
-    found = [
-        {"stage": f"{each.values['source']} to {each.values['target']}", "a_ns": None,
-         "b_ns": None, "text": str(text)[:MAX_TEXT]}
-        for each in _of(known, EvidenceKind.TRACE)
-        for text in (each.values["text"], *each.values["lines"])
-    ]  # fmt: skip
-    return found[:MAX_QUOTED] or None
+def _host_of(analyzer: Analyzer, name: str) -> str | None:
+    """Return where an endpoint is, as far as that is still known."""
+    try:
+        record = analyzer.registry.endpoint(EndpointId.parse(name))
+    except ValueError:
+        return None
+    return record.endpoint.host if record is not None else None
 
 
 def _decide(known: Incident) -> Iterator[str]:
@@ -165,12 +222,40 @@ def _command(text: str, *words: str) -> Plain:
     return {"text": text, "command": shlex.join(["netagent-analyzer", *words])}
 
 
-def _recording(analyzer: Analyzer, known: Incident) -> Plain | None:
+def _recording(analyzer: Analyzer, known: Incident, *, may_fetch: bool) -> Plain | None:
     """Return how to run again what the diagnosis was given, where that was kept."""
-    path = Path(analyzer.config.database).parent / "recording" / f"{known.id}.recording"
+    path = recording_of(analyzer, known)
     if not path.is_file():
         return None
-    return {"command": shlex.join(["netagent-analyzer", "replay", str(path), "--show"])}
+    return {
+        "command": shlex.join(["netagent-analyzer", "replay", str(path), "--show"]),
+        "href": f"/v1/views/incident/{quote(known.id, safe='')}/recording" if may_fetch else None,
+        "bytes": path.stat().st_size,
+    }
+
+
+def recording_of(analyzer: Analyzer, known: Incident) -> Path:
+    """Return where a recording of an incident is, if there is one."""
+    return Path(analyzer.config.database).parent / "recording" / f"{known.id}.recording"
+
+
+async def recorded(page: Page, name: str) -> AsyncIterator[bytes]:
+    """Return what the diagnosis of an incident was given, in pieces. Raises Problem."""
+    known = page.analyzer.journal.get(name)
+    path = recording_of(page.analyzer, known) if known is not None else None
+    try:
+        file = await asyncio.to_thread(path.open, "rb") if path is not None else None
+    except OSError:
+        file = None
+    if file is None:
+        raise Problem(404, f"no recording of {name!r}", "one is kept of what was certain lately")
+
+    async def pieces(file: BufferedReader) -> AsyncIterator[bytes]:
+        with file:
+            while piece := await asyncio.to_thread(file.read, PIECE):
+                yield piece
+
+    return pieces(file)
 
 
 def _runbook(name: str, pages: Runbooks) -> Plain:

@@ -38,6 +38,7 @@ class State:
 async def now(page: Page, sees: Sight) -> Plain:
     """Return what is wrong, and what is not watched."""
     analyzer, totals = page.analyzer, await _totals(page, sees)
+    uncovered = await page.uncovered()
     open_now = active(analyzer, sees)
     found = state(analyzer, sees, totals)
     tasks = sum(sees.sees(task.id) for task in analyzer.registry.tasks())
@@ -56,7 +57,7 @@ async def now(page: Page, sees: Sight) -> Plain:
         },
         "incidents": [short(analyzer, each) for each in open_now[:MAX_INCIDENTS]],
         "incidents_omitted": max(0, len(open_now) - MAX_INCIDENTS),
-        "unwatched": unwatched(analyzer, sees, page.uncovered(), totals),
+        "unwatched": unwatched(analyzer, sees, uncovered, totals),
         "analyzer": analyzer.warnings() if sees.is_whole else [],
         "recovered": [short(analyzer, each) for each in recovered(analyzer, sees)[:RECOVERED]],
     }
@@ -81,7 +82,7 @@ def state(analyzer: Analyzer, sees: Sight, totals: dict[str, Any] | None) -> Sta
     urgent = sorted((e for e in known if e.verdict.symptom is not Symptom.MASKED), key=_undecided)
     if known:
         masked = len(known) - len(urgent)
-        parts = [f"{len(urgent)} open: {_headline(urgent[0].verdict)}"] if urgent else []
+        parts = [f"{len(urgent)} active: {_headline(urgent[0].verdict)}"] if urgent else []
         parts += [f"{masked} masked, which cost no probe"] if masked else []
         return State("incidents", "; ".join(parts))
     width_ns = analyzer.config.window_s * 10**9

@@ -177,7 +177,19 @@ async def inquiry(task: FromPath[str], request: Call) -> Response[bytes]:
 @get("/v1/views/incident/{incident:str}")
 async def incident(incident: FromPath[str], request: Call) -> Response[bytes]:
     """Return one incident with all that is kept of it."""
-    return as_json(incidents.incident(*_asked(request), incident))
+    page, sees = _asked(request)
+    may_fetch = is_admin(request, page.analyzer.config.admins)
+    return as_json(incidents.incident(page, sees, incident, may_fetch=may_fetch))
+
+
+@get("/v1/views/incident/{incident:str}/recording")
+async def recording(incident: FromPath[str], request: Call) -> Stream:
+    """Return what the diagnosis of an incident was given, for administrators."""
+    page, _ = _asked(request)
+    require_admin(request, page.analyzer.config.admins)
+    pieces = await incidents.recorded(page, incident)
+    headers = {"content-disposition": 'attachment; filename="incident.recording"'}
+    return Stream(pieces, media_type="application/octet-stream", headers=headers)
 
 
 @get("/v1/views/incidents")
@@ -227,6 +239,7 @@ VIEWS = (
     task,
     inquiry,
     incident,
+    recording,
     kept,
     pair,
     host,

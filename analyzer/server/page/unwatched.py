@@ -17,16 +17,17 @@ Plain = dict[str, object]
 
 
 def unwatched(
-    analyzer: Analyzer, sees: Sight, coverage: Sequence[Uncovered], totals: Plain | None
+    analyzer: Analyzer, sees: Sight, coverage: Sequence[Uncovered] | None, totals: Plain | None
 ) -> list[Plain]:
     """Return what is not watched, as far as a caller may know.
 
-    `coverage` are endpoints that nobody probes, `totals` what `picture` says; None: nothing.
+    `coverage` are endpoints that nobody probes, None while they are looked for; `totals` what
+    `picture` says, None: nothing.
     """
-    mine = [each for each in coverage if sees.sees(each.record.endpoint.task)]
+    mine = [each for each in coverage or () if sees.sees(each.record.endpoint.task)]
     found = [
         _silent(analyzer, sees),
-        _unprobed(analyzer, sees, mine),
+        _unprobed(analyzer, sees, mine) if coverage is not None else _looked_for(),
         _missing(analyzer, sees),
         _paths(totals),
         *(_of_whole(analyzer) if sees.is_whole else ()),
@@ -80,6 +81,10 @@ def _unprobed(analyzer: Analyzer, sees: Sight, mine: Sequence[Uncovered]) -> Pla
         return None
     why = "nobody probes these endpoints, or hosts take these ports for none"
     return _item("ports not probed", why, named, None, len(mine) + len(ports) + unnamed)
+
+
+def _looked_for() -> Plain:
+    return {**_item("ports not probed", "they are looked for just now", [], None), "count": None}
 
 
 def _missing(analyzer: Analyzer, sees: Sight) -> Plain | None:

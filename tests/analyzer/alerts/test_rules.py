@@ -49,6 +49,24 @@ def test_one_is_switched_off_by_its_name_and_runbooks_are_where_one_says():
     assert render(without=NAMES).endswith("groups: []\n")
 
 
+def test_links_lead_there_from_anywhere():
+    urls = re.findall(r'runbook_url: "(.*)"', render())
+    assert len(urls) == len(ALERTS)
+    assert all(url.startswith("file:///usr/share/doc/netagent-analyzer/runbooks/") for url in urls)
+    assert "page_url" not in render()
+
+
+def test_with_a_page_an_alert_leads_to_its_incident_and_to_the_runbook_that_is_served():
+    text = render(page="https://a:8443/")
+    urls = re.findall(r'page_url: "(.*)"', text)
+    assert urls[:3] == [
+        *2 * ["https://a:8443/#/incident/{{ $labels.incident }}"], "https://a:8443/#/now",
+    ]  # fmt: skip
+    assert len(urls) == len(ALERTS)
+    assert '"https://a:8443/static/runbooks/analyzer-itself.md"' in text
+    assert '"https://wiki/analyzer-itself.md"' in render(page="https://a", runbooks="https://wiki")
+
+
 def test_names_of_metrics_are_read_out_of_expressions():
     expr = 'sum without (state) (a_b{x="c_d", y!~"e"}[5m]) / on (z) f_total > 0 or absent(g)'
     assert (names(expr), labels(expr)) == ({"a_b", "f_total", "g"}, {"state", "x", "y", "z"})

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
 
+import pytest
+
 from analyzer import cli
 from analyzer.alerts.rules import ALERTS, render
 
@@ -20,6 +22,14 @@ def test_alerts_are_left_out_by_name_and_a_wrong_name_is_an_error(capsys, loggin
     assert (told.out, "no alert Disk" in told.err) == ("", True)
     assert cli.main(["alerts", "--without", "Disk", "--json"]) == 2
     assert "no alert Disk" in json.loads(capsys.readouterr().out)["error"]
+
+
+def test_the_page_is_where_one_says_and_has_to_be_a_url(capsys, logging_as_it_was):
+    assert cli.main(["alerts", "--page", "https://a:8443"]) == 0
+    assert capsys.readouterr().out == render(page="https://a:8443")
+    with pytest.raises(SystemExit):
+        cli.main(["alerts", "--page", "a:8443"])
+    assert "begin with https://" in capsys.readouterr().err
 
 
 def test_names_are_listed_with_how_severe_they_are(capsys, logging_as_it_was):

@@ -5,7 +5,8 @@ import json
 import time
 from dataclasses import replace
 
-from analyzer.commands.report import report
+from analyzer.commands.report import LEAST_JUDGED, report
+from analyzer.review.page import html_of
 from analyzer.review.report import figures
 from netagent.model.verdict import IncidentState
 from tests.analyzer.commands.running import analyzer_with, ran
@@ -27,9 +28,9 @@ def test_a_report_is_text_json_and_a_page(tmp_path):
         text = ran("report", "--since", "1h", "--url", url)
         assert text.returncode == 0, text.stderr
         fits(text.stdout.splitlines())
-        assert "1 right, 0 wrong, 0 not judged (100% right)" in text.stdout
+        assert "1 right, 0 wrong, 0 not judged\n" in text.stdout  # no share of one
         assert "recovered after  1      60.0" in text.stdout
-        assert "no window was judged" in text.stdout
+        assert "no window was judged so far" in text.stdout
         told = json.loads(ran("report", "--since", "1h", "--json", "--url", url).stdout)
         assert told["tasks"] == [{"task": "train-a", "incidents": 1, "seconds": 60.0}]
         assert told["worst"] == []
@@ -40,6 +41,18 @@ def test_a_report_is_text_json_and_a_page(tmp_path):
         assert odd.returncode == 2
         assert "cannot be written" in json.loads(odd.stdout)["error"]
     assert ran("report", "--since", "1h", "--until", "2h").returncode == 2
+
+
+def test_of_windows_and_words_the_counts_are_told_with_the_share():
+    right = [made.incident(f"i{n}", feedback=[{"right": n > 0}]) for n in range(LEAST_JUDGED)]
+    for each in right:
+        each["feedback"][0] |= {"component": None, "note": "", "by": "a"}
+    worst = {"worst": [], "windows": 90, "expected": 120, "first_ns": 0}
+    told = figures(right, since_ns=0, until_ns=10**15, worst=worst)
+    text = "\n".join(report(told))
+    assert f"9 right, 1 wrong, 0 not judged (90% of {LEAST_JUDGED} right)" in text
+    assert "25.0% of the time since 1970-01-01 00:00: 30 of 120 windows were not judged" in text
+    assert "30 of 120 windows" in html_of(told)
 
 
 def test_long_names_and_no_history_fit_on_a_screen():

@@ -4,6 +4,7 @@
 import itertools
 import random
 from dataclasses import replace
+from itertools import zip_longest
 
 import numpy as np
 import pytest
@@ -28,6 +29,8 @@ from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind, Layer, rnic, switch
 from netagent.model.verdict import Incident, IncidentState, Pair, Symptom, Verdict
+from netagent.wire.columns import pack_column, unpack
+from netagent.wire.messages import FlowColumns
 
 SHAPE = Shape(hosts=8, hosts_per_segment=4, spines=2, replicas=4, stages=2)
 TASK = "a-task"
@@ -235,3 +238,72 @@ def test_the_order_of_summaries_changes_nothing():
     one = asked.looked(windows=3)
     random.Random(1).shuffle(asked.summaries)
     assert asked.looked(windows=3) == one
+
+
+def gone(host, at_ns, kind=Kind.AGENT):
+    verdict = Verdict(Component(kind, host), Layer.AGENT, Symptom.SILENCE, 0.9, "")
+    return Incident("i1", IncidentState.CONFIRMED, verdict, at_ns, at_ns, at_ns)
+
+
+def without_agent(*more):
+    """Let h2's agent be gone from the fourth of six windows on."""
+    asked = Asked().windows(3)
+    killed = Failure(2, Component(Kind.AGENT, "h2"), Family.AGENT, (), kills="h2")
+    asked.agents.fail([killed, *more], now_ns=asked.agents.now_ns)
+    asked.windows(3)
+    asked.summaries = [unanswered(each) for each in asked.summaries]
+    return asked
+
+
+def unanswered(summary):
+    """Let nothing answer where a kernel said that nobody listens: RDMA has no such kernel."""
+    flows = summary.flows
+    lost, refused = unpack(flows, "lost"), unpack(flows, "refused")
+    if not any(refused):
+        return summary
+    both = map(sum, zip_longest(lost, refused, fillvalue=0))
+    lost = pack_column(FlowColumns, "lost", both)
+    return structs.replace(summary, flows=structs.replace(flows, lost=lost, refused=b""))
+
+
+def test_an_agent_that_is_gone_accuses_nobody_and_is_told_as_what_was_not_looked_at():
+    asked = without_agent()
+    at_ns = asked.begin_ns + 3 * WIDTH_NS
+    looked = asked.looked(gone("h2", at_ns))
+    said, against, missing = answer(looked)
+    assert (said, against) == (Answer.CANNOT_TELL, [])
+    assert looked.lost == 0
+    assert looked.unanswered["h2"] > 0
+    assert any("the agent of h2 was gone" in line for line in missing)
+    assert any("probes to h2 that were lost meanwhile" in line for line in missing)
+
+
+def test_losses_of_others_speak_against_the_network_still():
+    at = Asked().agents.clos.links[0]
+    link = Failure(1, Component(Kind.LINK, " -- ".join(at)), Family.LINK, (Effect(at, 0.2),))
+    asked = without_agent(link)
+    looked = asked.looked(gone("h2", asked.begin_ns + 3 * WIDTH_NS))
+    said, against, _ = answer(looked)
+    assert said is Answer.SUSPECT
+    assert all(" lost " in line for line in against)
+
+
+def test_losses_to_it_while_it_sent_summaries_speak_against_the_network_still():
+    asked = Asked()
+    at = asked.agents.clos.links[0]
+    link = Failure(1, Component(Kind.LINK, " -- ".join(at)), Family.LINK, (Effect(at, 0.2),))
+    asked.agents.fail([link], now_ns=asked.begin_ns)
+    asked.windows()
+    alone = asked.looked()
+    for host in sorted(set(asked.ends.values())):
+        looked = asked.looked(gone(host, asked.begin_ns))
+        assert (looked.pairs, looked.unanswered) == (alone.pairs, {})
+
+
+def test_a_host_that_is_gone_itself_or_lost_without_a_reason_speaks_against_it():
+    asked = without_agent()
+    at_ns = asked.begin_ns + 3 * WIDTH_NS
+    for incidents in ([], [gone("h2", at_ns, Kind.HOST)], [gone("h3", at_ns)]):
+        looked = asked.looked(*incidents)
+        assert looked.lost > 0
+        assert (answer(looked)[0], looked.unanswered) == (Answer.SUSPECT, {})

@@ -147,6 +147,23 @@ def test_it_draws_the_newest_window_and_says_where_there_is_none(tmp_path):
     assert (none.query, none.capability, none.bug) == (8, "a window", False)
 
 
+def test_who_looks_has_the_links_of_routes_found_out_and_a_mistake_there_is_told(tmp_path):
+    async def work(bench, said):
+        prepared = []
+        whole = bench.picture.prepare
+        bench.picture.prepare = lambda: (prepared.append(1), whole())[1]
+        bench.take(messages.Draw(query=7, asked=Totals()))
+        await until(lambda: prepared and not bench._preparing)
+        bench.picture.prepare = lambda: iter([1 / 0 for _ in range(1)])
+        bench.take(messages.Draw(query=8, asked=Totals()))
+        await until(lambda: isinstance(said[-1], messages.Said) and not bench._preparing)
+        return bench.picture._crossings._size, said[-1].event
+
+    size, event = on(tmp_path, work)
+    assert size > 0
+    assert event == "not_prepared"
+
+
 def test_a_walk_asks_both_hosts_and_is_told_in_the_end(tmp_path):
     source, target = recorded()[1]
 

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.intake.flows import FlowNumbers
+from analyzer.picture import crossings
 from analyzer.picture.asked import Between, Fabric, Matrix, Totals
 from analyzer.picture.picture import BACK_NS, MAX_ANSWERS, Picture, totals
 from netagent.model.errors import CapabilityMissing
@@ -134,3 +135,39 @@ def test_a_window_that_comes_meanwhile_changes_nothing_of_what_is_drawn(asked):
         picture.saw(table_of(later, numbers, START_NS + WIDTH_NS), known(), topology)
         assert finished(drawing) == expected
         assert draw(picture, asked)["at_ns"] == START_NS + WIDTH_NS
+
+
+def test_who_prepares_leaves_a_fabric_little_to_do_and_changes_nothing_of_it(monkeypatch):
+    monkeypatch.setattr(crossings, "BLOCK", 1)
+    entered = []
+    window = [Flow(0, b, PORTS[0], 1, (1_000,), (b // 2 % 2, 0)) for b in (2, 4, 6, 8)]
+    whole_enter = crossings.Crossings._enter
+    monkeypatch.setattr(
+        crossings.Crossings, "_enter",
+        lambda self, routes, rows: (entered.append(len(rows)), whole_enter(self, routes, rows)),
+    )  # fmt: skip
+
+    def fresh():
+        picture, numbers = Picture(), FlowNumbers()
+        picture.saw(table_of(window, numbers, 0), known(), topology_of(window, numbers))
+        return picture
+
+    def cost(prepared):
+        entered.clear()
+        preparing, drawing = prepared.prepare(), prepared.draw(Fabric())
+        for _ in range(2):
+            next(preparing)
+        before = len(entered)
+        try:
+            while True:
+                next(drawing)
+                next(preparing, None)
+        except StopIteration as drawn:
+            return before, len(entered), drawn.value
+
+    assert finished(Picture().prepare()) is None
+    plain = draw(fresh(), Fabric())
+    alone, entered[:] = len(entered), []
+    before, all_of_them, drawn = cost(fresh())
+    assert (before, all_of_them) == (2, alone)
+    assert drawn == plain

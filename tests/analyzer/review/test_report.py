@@ -73,6 +73,9 @@ def test_the_worst_links_and_what_was_not_judged_come_from_history():
     assert found["worst"] == [{"component": "link a -- b", "sent": 1000, "lost": 5, "share": 0.005}]
     assert found["unwatched"] == {
         "windows_share": 0.25,
+        "windows_missed": 30,
+        "windows_expected": 120,
+        "windows_since_ns": None,
         "unobserved_incidents": 1,
         "unprobed_now": [
             {"what": "port", "why": "no-rail", "count": 3},

@@ -4,6 +4,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analyzer.roster import coverage as module
 from analyzer.roster.coverage import SILENT_NS, STARTING_NS, Coverage, Why
 from analyzer.roster.pinglist import active, unknown
 from analyzer.roster.registry import Registry
@@ -11,6 +12,7 @@ from netagent.model.endpoint import EndpointState, RdmaAddress
 from netagent.model.ids import EndpointId
 from netagent.model.task import Task
 from tests.analyzer.cluster import endpoint, registration
+from tests.analyzer.picture.scenes import finished
 
 NOW_NS = 1_800_000_000 * 10**9
 RDMA = RdmaAddress("mlx5_0", "::ffff:10.0.0.1", (17,), 1, 1024)
@@ -29,12 +31,12 @@ def cluster(*endpoints, tasks=(), silent=(), now_ns=NOW_NS):
 
 
 def whys(registry, used=unknown, sheds=(), now_ns=NOW_NS):
-    found = Coverage(registry, used, lambda host: host in sheds, now_ns).uncovered()
+    found = finished(Coverage(registry, used, lambda host: host in sheds, now_ns).uncovered())
     return {str(each.record.endpoint.id): each.why for each in found}
 
 
 def text_of(registry, **more):
-    (one,) = Coverage(registry, unknown, lambda _: False, NOW_NS).uncovered()
+    (one,) = finished(Coverage(registry, unknown, lambda _: False, NOW_NS).uncovered())
     return one.text
 
 
@@ -134,3 +136,20 @@ def test_told_is_whom_no_list_of_a_host_that_is_heard_has_but_rare_where_that_is
     told = whys(registry, used, sheds)
     expected = {str(each.id) for each in ends if each.id not in reached or each.host in silent}
     assert set(told) == expected
+
+
+def test_a_look_is_in_pieces_and_in_order_whatever_registers_between_them(monkeypatch):
+    monkeypatch.setattr(module, "PIECE", 2)
+    ends = [endpoint(f"h{n}", f"c{n}", task=f"t{n}") for n in (3, 0, 4, 1, 2)]
+    registry = cluster(*ends)
+    look = Coverage(registry, unknown, lambda _: False, NOW_NS).uncovered()
+    pieces = 0
+    try:
+        while True:
+            next(look)
+            pieces += 1
+            registry.apply(registration("h9", endpoint("h9", f"x{pieces}")), NOW_NS)
+    except StopIteration as ended:
+        found = ended.value
+    assert pieces == 3 * 3
+    assert [each.record.endpoint.id.container for each in found] == [f"c{n}" for n in range(5)]

@@ -10,6 +10,7 @@ import socket
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -18,6 +19,8 @@ from msgspec import structs
 from analyzer import cli
 from analyzer.replay import records
 from analyzer.replay.player import read
+from analyzer.server.assembly import newest_ends
+from analyzer.server.identity import IdentifiedProtocol
 from netagent.wire.codec import decode, encode
 from netagent.wire.messages import Accepted, Registered, Summary
 from tests.analyzer.certificates import Authority
@@ -36,6 +39,23 @@ def authority(tmp_path_factory):
 def summary(start_ns):
     message = Summary(host="h0", instance="one", start_ns=start_ns, width_ns=5 * SECOND)
     return {"content": encode(message), "headers": MSGPACK}
+
+
+def test_when_hosts_certificates_end_is_known_by_what_they_showed_last():
+    def shown(host, year):
+        connection = object.__new__(IdentifiedProtocol)
+        subject = ((("commonName", host),),)
+        connection.certificate = {"subject": subject, "notAfter": f"Jan  5 09:34:43 {year} GMT"}
+        return connection
+
+    hosts = [SimpleNamespace(host=f"h{n}") for n in range(3)]
+    analyzer = SimpleNamespace(
+        registry=SimpleNamespace(agents=lambda: hosts), ends={"h1": 7.0, "h2": 8.0, "gone": 9.0}
+    )
+    strangers = [shown("admin", 2030), object()]
+    found = newest_ends(analyzer, [shown("h0", 2031), shown("h0", 2030), *strangers])
+    assert found == {"h0": 1925372083.0, "h1": 7.0, "h2": 8.0}
+    assert newest_ends(analyzer, [shown("h1", 2031)])["h1"] == 1925372083.0
 
 
 def test_over_mutual_tls_each_host_speaks_for_itself_and_strangers_not_at_all(authority, tmp_path):

@@ -98,3 +98,13 @@ def test_without_a_trace_nothing_is_settled():
     traced = stages.judge((A, B), None, None)
     assert traced.verdict.missing
     assert stages.explain(traced, (), ENDPOINTS, TUNNELS) is None
+
+
+def test_what_each_host_counted_is_kept_by_stage_and_not_what_it_makes_up():
+    rows = (StageRow(stage="lookup", packets=5, bytes=0, p50_ns=7), *reply(output=4).stages)
+    sender = TraceReply(kind="drops", flow="udp", netns=1, lasted_ns=1, stages=rows)
+    receiver = TraceReply(kind="drops", flow="a\nb", netns=1, lasted_ns=1, stages=rows * 50)
+    values = stages.evidence(stages.judge((A, B), sender, receiver)).values
+    assert values["stages"][:2] == [["sender", "lookup", 5, 7], ["sender", "output", 4, 0]]
+    assert values["flows"] == [["sender", "udp", stages.DURATION_S]]
+    assert len(values["stages"]) == 2 + stages.MAX_STAGES

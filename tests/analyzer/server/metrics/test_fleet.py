@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
+from analyzer.config import Config
 from analyzer.intake.reports import Report
 from analyzer.review.words import Accuracy, Tally
 from analyzer.server.metrics.families import MAX_INCIDENTS, WORST
-from analyzer.server.metrics.fleet import costs, fleet, info_of, said
+from analyzer.server.metrics.fleet import _agents, costs, fleet, info_of, said
 from netagent.model.path import Component, Kind, Layer
 from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
 from netagent.wire.messages import Health
@@ -31,6 +33,16 @@ def test_agents_are_counted_by_state_and_the_worst_are_named(found):
     silent = dict(found["agent_silence_seconds"])
     assert sorted(host for (host,) in silent) == [f"gpu-{n:05d}" for n in range(0, 100, 10)]
     assert all(seconds == pytest.approx(900, abs=60) for seconds in silent.values())
+
+
+def test_the_certificates_that_end_first_are_named():
+    ends = {f"h{n}": 1000.0 + n for n in range(100)}
+    nobody = SimpleNamespace(agents=list)
+    analyzer = SimpleNamespace(
+        clock=lambda: 0, config=Config(), registry=nobody, reports=None, ends=ends
+    )
+    found = dict(_agents(analyzer))["host_certificate_end_timestamp_seconds"]
+    assert found == [((f"h{n}",), 1000.0 + n) for n in range(WORST)]
 
 
 def test_what_agents_cost_is_told_by_percentile_and_of_the_worst():

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-import pytest
 
-from analyzer.server.page.fabric import fabric, matrix, places_of
+from analyzer.server.page.fabric import fabric, matrix
 from analyzer.server.page.page import Page
 from analyzer.server.page.unwatched import silent_hosts
 from analyzer.server.sight import Sight
-from netagent.model.path import Component, Kind, Layer, link, switch
+from netagent.model.path import Component, Kind, link, switch
 from tests.analyzer.picture.scenes import PORTS, Flow
 from tests.analyzer.server.page.looking import HEARD_NS, incident, on
 
@@ -66,26 +65,5 @@ def test_a_matrix_is_of_what_the_caller_may_see(tmp_path):
         assert (await matrix(page, Sight(), "task"))["rows"] == ["t0", "t1", "t2"]
         assert (await matrix(page, Sight(("t1",)), "task"))["rows"] == ["t1"]
         assert (await matrix(page, Sight(("t1",)), "host", "h0", "h1"))["cells"] == []
-
-    on(tmp_path, work)
-
-
-@pytest.mark.parametrize(
-    ("component", "places"),
-    [
-        (switch("spine-0"), {"spine-0"}),
-        (Component(Kind.HOST, "h1"), {"h1"}),
-        (Component(Kind.FLOW, "h1/br-int/table=4"), {"h1"}),
-        (Component(Kind.CONTAINER, "c1"), {"h1"}),
-        (Component(Kind.ENDPOINT, "c0/rail0"), {"h0"}),
-        (Component(Kind.CONTAINER, "c9"), set()),
-        (Component(Kind.CONTROLLER, "flows h3"), {"h3"}),
-        (Component(Kind.CONTROLLER, "port a-1"), set()),
-    ],
-)
-def test_a_component_is_at_a_switch_or_on_hosts(tmp_path, component, places):
-    async def work(looked):
-        known = incident("i1", "t0", component=component, layer=Layer.HOST)
-        assert set(places_of(looked.analyzer, component, known)) == places
 
     on(tmp_path, work)

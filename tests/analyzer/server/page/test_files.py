@@ -25,8 +25,12 @@ def test_a_file_that_changed_has_another_tag(tmp_path):
     assert files(tmp_path)["a.js"].tag != before
 
 
-def test_runbooks_are_served_as_text_and_only_those_there_are():
+def test_runbooks_are_served_as_pages_and_only_those_there_are(tmp_path):
     found = runbooks("docs/runbooks")
     assert set(found) == {f"runbooks/{name}.md" for name in PAGES}
-    assert found["runbooks/link-loses.md"].media_type.startswith("text/plain")
+    page = found["runbooks/link-loses.md"]
+    assert page.media_type == "text/html; charset=utf-8"
+    assert b"<h1>A link loses packets</h1>" in page.body
     assert runbooks("nowhere") == {}
+    (tmp_path / "link-loses.md").write_bytes(b"# Ours \xff\n")
+    assert "<h1>Ours \ufffd</h1>" in runbooks(str(tmp_path))["runbooks/link-loses.md"].body.decode()

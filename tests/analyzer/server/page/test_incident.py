@@ -46,11 +46,83 @@ def test_all_evidence_is_told_with_walks_and_traces_apart(tmp_path):
             ["h1/br-int: in_port=1", "nearest table=4: tun_id=7"],
         ]
         assert walk["text"].startswith("dropped: no flow")
-        assert [e["text"] for e in told["trace"]] == ["lost in the tunnel", *TRACE.values["lines"]]
-        assert {each["stage"] for each in told["trace"]} == {"c0/rail0 to c1/rail0"}
+        [trace] = told["traces"]
+        assert (trace["text"], trace["lines"]) == ("lost in the tunnel", TRACE.values["lines"])
+        assert (trace["source"], trace["stages"], trace["commands"]) == ("c0/rail0", [], [])
         assert "a sentence" in told["evidence"]
         assert (told["kind"], told["recording"]) == ("flow", None)
         assert told["runbook"]["href"] == "/static/runbooks/flow-loses.md"
+
+    on(tmp_path, work)
+
+
+MET = Evidence(EvidenceKind.WALK, WALK.values | {
+    "hops": [
+        [0, "h0", "vswitch h0", "forwarded"], [1, "h0", "flow h0/br-int/table=0", "forwarded"],
+        [3, "h1", "vswitch h1", "forwarded"], [4, "h1", "flow h1/br-int/table=4", "dropped"],
+    ],
+})  # fmt: skip
+TIMED = Evidence(EvidenceKind.TRACE, TRACE.values | {
+    "flows": [["sender", "udp,nw_dst=10.0.0.1 #'", 3.0], ["receiver", "udp,tun_id=7", 3.0]],
+    "stages": [["sender", "lookup", 10, 0], ["sender", "output", 9, 4_000]],
+})  # fmt: skip
+
+
+def test_each_hop_is_told_with_its_part_its_host_and_what_is_quoted_of_it(tmp_path):
+    async def work(looked):
+        known = looking.incident("i1", "t0", component=FLOW, layer=Layer.OVERLAY, evidence=(MET,))
+        await looked.tell(known)
+        [walk] = incident(Page(looked.analyzer), Sight(), "i1")["walks"]
+        assert walk["hops"] == [
+            {"component": "vswitch h0", "action": "forwarded", "host": "h0", "layer": "overlay",
+             "quote": ["h0/br-int: in_port=3"]},
+            {"component": "flow h0/br-int/table=0", "action": "forwarded", "host": "h0",
+             "layer": "overlay", "quote": ["table=0: resubmit(,10)", "table=10: set_tunnel"]},
+            {"component": "vswitch h1", "action": "forwarded", "host": "h1", "layer": "overlay",
+             "quote": ["h1/br-int: in_port=1"]},
+            {"component": "flow h1/br-int/table=4", "action": "dropped", "host": "h1",
+             "layer": "overlay", "quote": ["nearest table=4: tun_id=7"]},
+        ]  # fmt: skip
+        assert walk["command"] == "netagent-analyzer diagnose c0/rail0 c1/rail0"
+
+    on(tmp_path, work)
+
+
+def test_a_trace_is_told_by_stage_with_its_times_and_how_to_repeat_it(tmp_path):
+    async def work(looked):
+        await looked.tell(looking.incident("i1", "t0", evidence=(TIMED,)))
+        [trace] = incident(Page(looked.analyzer), Sight(), "i1")["traces"]
+        assert trace["stages"] == [
+            {"end": "sender", "host": "h0", "stage": "lookup", "packets": 10, "p50_ns": None},
+            {"end": "sender", "host": "h0", "stage": "output", "packets": 9, "p50_ns": 4_000},
+        ]
+        words = [(each["text"], shlex.split(each["command"])) for each in trace["commands"]]
+        flow = TIMED.values["flows"][0][1]
+        told = ["netagent", "trace", "drops", flow, "--duration", "3"]
+        assert words[0] == ("on h0: count again", told)
+        assert [text.partition(":")[0] for text, _ in words] == ["on h0", "on h0", "on h1", "on h1"]
+
+    on(tmp_path, work)
+
+
+def test_a_recording_is_fetched_by_administrators_alone(tmp_path):
+    async def work(looked):
+        await looked.tell(looking.incident("i1", "t0"), looking.incident("i2", "t0"))
+        folder = Path(looked.analyzer.config.database).parent / "recording"
+        folder.mkdir(exist_ok=True)
+        (folder / "i1.recording").write_bytes(b"recorded")
+        where = "/v1/views/incident/i1/recording"
+        async with looked.browser("admin") as admin:
+            told = await admin.get("/v1/views/incident/i1")
+            assert told.json()["recording"]["href"] == where
+            found = await admin.get(where)
+            assert (found.status_code, found.content) == (200, b"recorded")
+            assert found.headers["content-disposition"].startswith("attachment")
+            for name in ("i2", "none", "..%2Fi1"):
+                assert (await admin.get(f"/v1/views/incident/{name}/recording")).status_code == 404
+        for name, status in (("reader", 403), (looking.TENANT, 403), ("", 401)):
+            async with looked.browser(name) as other:
+                assert (await other.get(where)).status_code == status
 
     on(tmp_path, work)
 
@@ -132,8 +204,11 @@ def test_a_recording_that_was_kept_can_be_run_again(tmp_path):
         folder.mkdir(exist_ok=True)
         (folder / "i1.recording").touch()
         page = Page(looked.analyzer)
-        [command] = incident(page, Sight(), "i1")["recording"].values()
-        assert shlex.split(command)[:2] == ["netagent-analyzer", "replay"]
+        told = incident(page, Sight(), "i1")["recording"]
+        assert shlex.split(told["command"])[:2] == ["netagent-analyzer", "replay"]
+        assert (told["bytes"], told["href"]) == (0, None)
+        fetched = incident(page, Sight(), "i1", may_fetch=True)["recording"]
+        assert fetched["href"] == "/v1/views/incident/i1/recording"
         mine = incident(page, Sight(("t0",)), "i1")
         assert mine["recording"] is None
         assert [each["command"] for each in mine["commands"]] == ["netagent-analyzer show i1"]

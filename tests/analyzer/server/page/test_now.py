@@ -36,7 +36,7 @@ def test_the_headline_names_the_part_where_a_host_s_sentence_does_not(tmp_path):
         rnic = Component(Kind.RNIC, "h1/rnic0")
         await looked.tell(incident("i1", "t0", component=rnic, summary="rnic0 is down"))
         told = await now(Page(looked.analyzer), Sight())
-        assert told["line"] == "1 open: rnic h1/rnic0: rnic0 is down"
+        assert told["line"] == "1 active: rnic h1/rnic0: rnic0 is down"
 
     on(tmp_path, work)
 
@@ -49,7 +49,7 @@ def test_what_is_wrong_comes_first_and_what_is_over_last(tmp_path):
         ]
         await looked.tell(incident("i1", "t0"), *over)
         told = await now(Page(looked.analyzer), Sight())
-        assert (told["state"], told["line"]) == ("incidents", "1 open: spine-0 loses")
+        assert (told["state"], told["line"]) == ("incidents", "1 active: spine-0 loses")
         assert [each["id"] for each in told["incidents"]] == ["i1"]
         ids = [each["id"] for each in told["recovered"]]
         assert ids == [f"r{n}" for n in range(RECOVERED + 1, 1, -1)]
@@ -72,7 +72,7 @@ def test_what_is_confirmed_and_has_a_name_leads_the_line(tmp_path):
             await looked.tell(replace(each, detected_ns=10 - abs(n - 2)))
             expected = ["who knows", "b may lose", "c loses", "c loses"][n]
             line = (await now(Page(looked.analyzer), Sight()))["line"]
-            assert line.startswith(f"{n + 1} open: ")
+            assert line.startswith(f"{n + 1} active: ")
             assert line.endswith(expected)
 
     on(tmp_path, work)

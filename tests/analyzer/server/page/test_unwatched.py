@@ -124,15 +124,16 @@ def test_who_probes_whom_is_looked_at_again_after_a_while(tmp_path):
     async def work(looked):
         at = [0.0]
         page = Page(looked.analyzer, clock_s=lambda: at[0])
-        assert page.uncovered() == ()
+        assert await page.uncovered() == ()
         message = Registration(
             host="h1", instance="1", generation=2, rpc_url="https://127.0.0.1:1",
             endpoints=(ENDPOINTS[2],),
         )  # fmt: skip
         await looked.analyzer.service.register(message, looked.analyzer.clock())
         at[0] = COVERED_S - 0.1
-        assert page.uncovered() == ()
+        assert await page.uncovered() == ()
         at[0] = COVERED_S
-        assert [str(each.record.endpoint.id) for each in page.uncovered()] == ["c0/rail1"]
+        found = await page.uncovered()
+        assert [str(each.record.endpoint.id) for each in found] == ["c0/rail1"]
 
     on(tmp_path, work)
