@@ -222,7 +222,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--scattered", type=int, default=200, help="on unequal hosts (default %(default)s)"
     )
     parser.add_argument(
-        "--harsh", type=int, default=400, help="of those in worse traffic (default %(default)s)"
+        "--harsh", type=int, default=300, help="of those in worse traffic (default %(default)s)"
     )
     args = parser.parse_args(argv)
     began = time.monotonic()
