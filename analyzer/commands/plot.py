@@ -168,6 +168,8 @@ def _title(series: TrafficSeries, found: Skeleton) -> str:
     what = f"{len(series)} endpoints, {series.rate.shape[1] * series.tick_s:g} s of traffic"
     if not found.confident:
         return f"{what}: {found.reason}"
+    if found.superset:
+        return f"{what}: a superset, confidence {found.confidence:.2f}"
     degrees = f"DP {found.dp}  PP {found.pp}  TP {found.tp}  EP {found.ep}"
     return f"{what}: {degrees}, confidence {found.confidence:.2f}"
 

@@ -34,7 +34,9 @@ latest traffic says.
 {SHAPE}
 Groups are lists of rows of rate; edges are unordered pairs of rows, listed
 once. Where the skeleton is not certain enough, edges is the basic list: all
-pairs of one rail on different hosts.
+pairs of one rail on different hosts. A superset (hosts in no order, or of
+unequal rails) has all pairs within a stage and between stages that follow each
+other.
 
 In the table a star marks the size that was taken: the best separated, or of
 those that are alike the larger; moved are members that equal sizes took from
@@ -136,6 +138,7 @@ def plain(found: Skeleton) -> dict[str, Any]:
         "pp": found.pp,
         "tp": found.tp,
         "ep": found.ep,
+        "superset": found.superset,
         "groups": found.groups,
         "edges": found.edges.tolist(),
         "candidates": [
@@ -164,10 +167,10 @@ def report(found: Skeleton, series: TrafficSeries) -> Iterator[str]:
         yield from paragraph(f"no skeleton: {found.reason}", hang="  ")
         yield f"  the basic list stays: {basic} pairs"
     else:
-        yield (
-            f"DP {found.dp}  PP {found.pp}  TP {found.tp}  EP {found.ep}"
-            f"  (confidence {found.confidence:.2f})"
-        )
+        degrees = f"DP {found.dp}  PP {found.pp}  TP {found.tp}  EP {found.ep}"
+        if found.superset:
+            degrees = f"a superset: {found.pp} stages of {found.dp} positions"
+        yield f"{degrees}  (confidence {found.confidence:.2f})"
         share = 100 * len(found.edges) / max(1, basic)
         yield f"  {len(found.edges)} pairs, {share:.1f} % of the basic list's {basic}"
         if found.reason:

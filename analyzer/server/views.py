@@ -106,6 +106,7 @@ def plan(task: str, followed: Plan | None) -> Plain:
         "pp": found.pp,
         "tp": found.tp,
         "ep": found.ep,
+        "superset": found.superset,
         "period_s": found.period_s,
         "tick_ms": used.tick_ns // 1_000_000,
         "groups": {

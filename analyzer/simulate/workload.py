@@ -70,6 +70,8 @@ class Truth:
     """``dp``, ``pp`` or ``ep`` -> groups of two rows or more."""
     edges: Ints
     """(n_edges, 2), sorted."""
+    wrap: bool = False
+    """Whether the last stage sends to the first, as in an interleaved schedule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ def truth_of(job: Parallelism, *, rnics_per_host: int = 8, wrap: bool = False) -
         chain.append(np.stack([ranks[:, -1].ravel(), ranks[:, 0].ravel()], axis=1))
     parts = [cliques(np.asarray(groups[kind]), host, rail) for kind in ("dp", "ep") if groups[kind]]
     parts += [carried(pairs, host, rail) for pairs in chain]
-    return Truth(job, groups, unique_edges(parts))
+    return Truth(job, groups, unique_edges(parts), wrap)
 
 
 def _rows(ranks: Ints) -> list[list[int]]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzer.skeleton.infer import MAX_UNKNOWN, Skeleton, by_host
-from analyzer.skeleton.positions import mean_known
+from analyzer.skeleton.positions import mean_known, with_absent
 from analyzer.skeleton.series import Floats, Ints, TrafficSeries
 from analyzer.skeleton.spectrum import compress, features, filled
 
@@ -75,9 +75,9 @@ class Groups:
     """The part of a skeleton that traffic can confirm: stages and the period."""
 
     order: Ints
-    """(n_positions, tp): rows of each position, by host and rail."""
+    """(n_positions, tp): rows of each position, or ABSENT."""
     label: Ints
-    """(n_positions,): stage of each position."""
+    """(n_positions,): stage of each position; every stage has some."""
     period_ticks: float
 
 
@@ -141,7 +141,7 @@ def misfit(rate: Floats, mine: Fingerprint) -> str:
 
 def look(rate: Floats, groups: Groups) -> Look:
     """Describe a stretch of traffic."""
-    positions = filled(mean_known(compress(rate)[groups.order]))
+    positions = filled(mean_known(with_absent(compress(rate))[groups.order]))
     features_of = features(positions).pooled
     apart, nearest = _fit(features_of, groups.label)
     volume, repeats = _mean(rate), _repeats(positions, groups.period_ticks)
@@ -149,8 +149,9 @@ def look(rate: Floats, groups: Groups) -> Look:
 
 
 def _groups(series: TrafficSeries, skeleton: Skeleton) -> Groups:
-    order = by_host(series)[0].reshape(-1, skeleton.tp)
-    return Groups(order, skeleton.stage[order[:, 0]], skeleton.period_s / series.tick_s)
+    order = skeleton.rows if skeleton.superset else by_host(series)[0].reshape(-1, skeleton.tp)
+    label: Ints = np.unique(skeleton.stage[order[:, 0]], return_inverse=True)[1].ravel()
+    return Groups(order, label, skeleton.period_s / series.tick_s)
 
 
 def _mean(rate: Floats) -> float:
@@ -181,17 +182,18 @@ def _repeats(positions: Floats, period_ticks: float) -> float:
 def _fit(points: Floats, label: Ints) -> tuple[float, float]:
     """Return points' mean squared distance from their group, and the share nearest their own."""
     groups = int(label.max()) + 1
-    size = len(label) // groups
-    if size == 1:
+    size = np.bincount(label)
+    if size.max() == 1:
         return 0.0, 1.0
     centres = np.zeros((groups, points.shape[1]))
     np.add.at(centres, label, points)
-    centres /= size
+    centres /= size[:, None]
     own = np.sum(points**2, axis=1)
     squared = own[:, None] + np.sum(centres**2, axis=1)[None, :] - 2 * points @ centres.T
     member = np.arange(len(label))
     # Without the point itself, its group's centre is farther off.
-    mine = squared[member, label] * (size / (size - 1)) ** 2
+    without = size / np.maximum(size - 1, 1)
+    mine = squared[member, label] * without[label] ** 2
     others = squared.copy()
     others[member, label] = np.inf
     nearest = float(np.mean(mine <= others.min(axis=1))) if groups > 1 else 1.0

@@ -42,14 +42,16 @@ class Hint:
 def infer_with(series: TrafficSeries, hint: Hint | None) -> Skeleton:
     """Return the skeleton of one task, from its traffic and its owner's declaration."""
     found = infer.infer(series)
-    if hint is None:
+    if hint is None or not series.ordered:  # without an order nobody knows who has which rank
         return found
     job = hint.parallelism
-    if found.confident:
+    if found.confident and not found.superset:
         # What the traffic shows by itself goes before the declaration.
         same = (found.dp, found.pp, found.tp, found.ep) == (job.dp, job.pp, job.tp, job.ep)
         return found if same else replace(found, reason=f"declared is {job}, which does not fit")
     declared = _declared(series, hint)
+    if declared is None and found.confident:
+        return replace(found, reason=f"{found.reason}; the declared {job} does not fit")
     if declared is None:
         return replace(found, reason=f"{found.reason}; the declared {job} does not fit either")
     return replace(declared, reason=f"as declared; from the traffic alone, {found.reason}")
@@ -69,7 +71,7 @@ def _declared(series: TrafficSeries, hint: Hint) -> Skeleton | None:
     made = spectrum.features(mine.values)
     period_s = parallelism.lags(mine.values, np.zeros(len(mine.values), np.int64), series.tick_s)[1]
     periods = series.rate.shape[1] * series.tick_s / period_s
-    if made.rhythm < infer.SURE_RHYTHM or periods < infer.MIN_PERIODS:
+    if made.rhythm < spectrum.SURE_RHYTHM or periods < parallelism.MIN_PERIODS:
         return None
     distances, floor = made.squared_distances(), cluster.floor_of(made.pooled)
     best = max(c.separation for c in cluster.candidates(made))

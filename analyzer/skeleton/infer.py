@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from analyzer.skeleton import cluster, parallelism, spectrum
-from analyzer.skeleton.positions import Positions, positions
+from analyzer.skeleton.positions import Positions, positions, scattered
 from analyzer.skeleton.series import (
     Ints,
     TrafficSeries,
@@ -17,15 +17,20 @@ from analyzer.skeleton.series import (
     cliques,
     unique_edges,
 )
+from analyzer.skeleton.superset import ANY, Superset, superset
 
+IRREGULAR = "the groups follow no regular layout over the hosts"
+UNORDERED = "nobody says in which order ranks lie over the hosts"
+UNUSED = 0.7
+"""Confidence of a superset that leaves no pair out: it is right, and of no use. Chosen: below
+CONFIDENT."""
+ONE_HOST = "all endpoints are on one host: no network pair"
 CONFIDENT = 0.8
 """Least confidence at which a skeleton is used. Chosen: below it the basic list costs probes, while
 a wrong skeleton costs detection."""
 MIN_TICKS = 240
 """Least ticks of a series: four minutes of seconds. Chosen: fewer give too few transform windows
 for two independent halves."""
-MIN_PERIODS = 5
-"""Iterations below which the confidence falls in proportion. Chosen: fewer repeat by chance."""
 REGULAR = 0.75
 """Share of the positions that must follow a layout before it decides for the others. Chosen: noise
 misplaces fewer; a job in another order follows no layout as well."""
@@ -35,9 +40,6 @@ two are a list of hosts out of order."""
 MIN_RHYTHM = 0.1
 """Least mean squared coherence of a job's endpoints; noise has nearly none. Chosen: too low groups
 endpoints that share nothing, too high gives up noisy jobs."""
-SURE_RHYTHM = 0.3
-"""Mean squared coherence from which the rhythm no longer lowers the confidence. Chosen: clear of
-MIN_RHYTHM, and noisy jobs still reach it."""
 MAX_UNKNOWN = 0.3
 """Largest share of a series' ticks that may be unknown; with more, the series counts as missing.
 Chosen: gaps are interpolated, and too many of them would be the signal."""
@@ -57,7 +59,7 @@ class Skeleton:
     tp: int
     ep: int
     groups: dict[str, list[list[int]]]
-    """``dp``, ``pp`` or ``ep`` -> groups of two rows or more."""
+    """``dp``, ``pp`` or ``ep`` -> groups of two rows or more; of a superset ``stage``."""
     edges: Ints
     """(n_edges, 2): unordered pairs, smaller row first; the basic list where not confident."""
     candidates: tuple[cluster.Candidate, ...] = ()
@@ -65,6 +67,12 @@ class Skeleton:
     """Seconds an iteration takes; 0 where unknown."""
     stage: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     """(n_endpoints,): pipeline stage of each endpoint; empty where unknown."""
+    superset: bool = False
+    """Whether edges are a superset: who belongs to one replica is unknown, and `dp` counts the
+    experts too."""
+    rows: Ints = field(default_factory=lambda: np.empty((0, 0), np.int64))
+    """(n_positions, width): rows of the positions whose stage is sure, or ABSENT at the end; empty
+    where these follow from the hosts and `tp`."""
 
     @property
     def confident(self) -> bool:
@@ -77,16 +85,23 @@ def infer(series: TrafficSeries, describe: spectrum.Describe = spectrum.features
 
     `describe` makes features of compressed series.
     """
-    order, why = by_host(series)
-    why = why or untold(series)
-    if why:
+    if len(np.unique(series.host)) < 2:
+        return _basic(series, ONE_HOST)
+    if why := untold(series):
         return _basic(series, why)
-    mine = positions(series, order)
+    order, uneven = by_host(series)
+    mine, absent = scattered(series) if uneven else (positions(series, order), 0)
+    if absent:
+        return _basic(series, f"{uneven}, and of {absent} positions no endpoint is known")
     made = describe(mine.values)
     if made.rhythm < MIN_RHYTHM:
         return _basic(series, "the endpoints have no common rhythm")
     found = cluster.candidates(made)
-    return _told(series, mine, made, found)
+    exact = None if uneven else _told(series, mine, made, found)
+    if exact is not None and (exact.confident or describe is not spectrum.features):
+        return exact  # what a superset's confidence is worth was measured with our features alone
+    wide = superset(mine, made, found, series.tick_s)
+    return replace(_widened(series, mine, wide, exact, uneven), candidates=tuple(found))
 
 
 def by_host(series: TrafficSeries) -> tuple[Ints, str]:
@@ -95,7 +110,9 @@ def by_host(series: TrafficSeries) -> tuple[Ints, str]:
     order = np.lexsort((series.rail, series.host))
     hosts = len(np.unique(series.host))
     if hosts < 2:
-        return order[None], "all endpoints are on one host: no network pair"
+        return order[None], ONE_HOST
+    if series.shared(series.host):
+        return order[None], "two containers are on one rail of one host"
     if hosts * len(rails) != len(series):
         return order[None], f"not every host has all of the {len(rails)} rails"
     return order.reshape(hosts, len(rails)), ""
@@ -124,14 +141,15 @@ def _told(
     lag_s, period_s = parallelism.lags(mine.values, chosen.label, series.tick_s)
     stage = np.argsort(parallelism.in_order(lag_s, period_s))[chosen.label]
     layout = parallelism.regular(stage, stages)
-    is_regular = _is_regular(layout, made, mine, chosen.size)
+    is_regular = series.ordered and _is_regular(layout, made, mine, chosen.size)
     stage = layout.stage if is_regular else stage
     haste = parallelism.own_haste(mine.values, stage, mine.noise)
     experts = parallelism.experts(haste, stage)
     seats = np.lexsort((experts.replica, experts.expert, stage))
     ranks = mine.rows[seats].reshape(stages, experts.ep, -1, mine.tp)
     findings = _Findings(
-        found, chosen, is_regular, made.rhythm, series.rate.shape[1] * series.tick_s / period_s,
+        found, chosen, is_regular, IRREGULAR if series.ordered else UNORDERED, made.rhythm,
+        series.rate.shape[1] * series.tick_s / period_s,
         told_apart=experts.ep > 1 or chosen.size < 4 or not haste.share < TELLING,
     )  # fmt: skip
     confidence, lack = _confidence(findings)
@@ -153,6 +171,26 @@ def _is_regular(
         return layout.agreement == 1
     odd = parallelism.insisting(made.early, made.late, layout.stage)
     return layout.agreement >= REGULAR and len(np.unique(mine.host[odd])) <= STRAGGLERS
+
+
+def _widened(
+    series: TrafficSeries, mine: Positions, wide: Superset, exact: Skeleton | None, uneven: str
+) -> Skeleton:
+    """Return the superset, where it is certain and leaves pairs out; else what is less."""
+    why = uneven or (exact.reason if exact is not None else "")
+    basic = basic_edges(series.host, series.rail)
+    edges = wide.edges(mine, basic)
+    if wide.confidence < CONFIDENT or len(edges) == len(basic):
+        lack = wide.lack or "pairs of groups that follow each other are all that there are"
+        return exact or _basic(series, f"{why}; {lack}", min(wide.confidence, UNUSED))
+    stage = wide.stage(mine)
+    sure = wide.label != ANY
+    named = [np.flatnonzero(stage == number).tolist() for number in range(len(wide.near))]
+    return Skeleton(
+        wide.confidence, f"all pairs between stages that follow each other: {why}",
+        wide.size, len(wide.near), mine.tp, 1, {"stage": named}, edges,
+        period_s=wide.period_s, stage=stage, superset=True, rows=mine.rows[sure],
+    )  # fmt: skip
 
 
 def assembled(
@@ -194,6 +232,8 @@ class _Findings:
     found: Sequence[cluster.Candidate]
     chosen: cluster.Candidate
     is_regular: bool
+    irregular: str
+    """What to say where the layout is not regular."""
     rhythm: float
     periods: float
     told_apart: bool
@@ -226,9 +266,9 @@ def _confidence(mine: _Findings) -> tuple[float, str]:
         separated = (0.8 - max(others, default=0.0)) / 0.4
     parts = {
         "the groups are not well separated": separated,
-        "the groups follow no regular layout over the hosts": 1.0 if mine.is_regular else 0.7,
-        f"only {mine.periods:.1f} iterations were seen": mine.periods / MIN_PERIODS,
-        "the endpoints hardly share a rhythm": mine.rhythm / SURE_RHYTHM,
+        mine.irregular: 1.0 if mine.is_regular else 0.7,
+        f"only {mine.periods:.1f} iterations were seen": mine.periods / parallelism.MIN_PERIODS,
+        "the endpoints hardly share a rhythm": mine.rhythm / spectrum.SURE_RHYTHM,
         "replicas and experts cannot be told apart": 1.0 if mine.told_apart else 0.85,
     }
     confidence = math.prod(min(max(part, 0.0), 1.0) for part in parts.values())

@@ -163,7 +163,11 @@ def history(case: Case, book: TrafficBook, tick_ns: int) -> TrafficSeries | None
     if ticks <= 0:
         return None
     rate = _begun(_known(book.series(_places(case.members), tick_ns, end - ticks, ticks)))
-    return TrafficSeries(rate, tick_ns / S, *_numbered(case), _names(case.members))
+    place = {container: at for at, container in enumerate(_in_order(case))}
+    containers = np.asarray([place[each.id.container] for each in case.members], np.int64)
+    return TrafficSeries(
+        rate, tick_ns / S, *_numbered(case), _names(case.members), containers, is_ordered(case)
+    )
 
 
 def _stretch(case: Case, book: TrafficBook, used: Used) -> Floats | None:
@@ -215,6 +219,25 @@ def _in_order(case: Case) -> list[str]:
     if case.task.declared and len(declared) == len(there):
         return declared
     return sorted(there, key=natural)
+
+
+def is_ordered(case: Case) -> bool:
+    """Whether somebody says in which order ranks fill the containers: a list of them, or numbers.
+
+    Names that differ in their numbers only are in order (`pod-1-rank-2`); so are those that differ
+    first in numbers that follow each other, whatever stands behind (`worker-3-x7k2p`).
+    """
+    there = {each.id.container for each in case.members}
+    if case.task.declared and there <= set(case.task.containers):
+        return True
+    if len({re.sub(r"\d+", "0", container) for container in there}) == 1:
+        return True
+    parts = zip(*(re.split(r"(\d+)", container) for container in there), strict=False)
+    first = next(column for column in parts if len(set(column)) > 1)
+    if not all(part.isdecimal() for part in first):
+        return False
+    numbers = sorted(map(int, first))
+    return numbers == list(range(numbers[0], numbers[0] + len(there)))
 
 
 def natural(name: str) -> list[tuple[int, str]]:

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from analyzer.skeleton.cluster import divisors
 from analyzer.skeleton.series import Floats, Ints
 
+MIN_PERIODS = 5
+"""Iterations below which the confidence falls in proportion. Chosen: fewer repeat by chance."""
 SURE = 6.0
 """Standard errors by which experts of a replica must be more alike than other members of their
 stage. Chosen: many block sizes are tried, and wrong experts leave used pairs out."""

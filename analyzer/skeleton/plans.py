@@ -201,8 +201,6 @@ class Skeletons:
             return f"{len(members)} of {expected} endpoints are up"
         if len(_hosts(members)) < 2:
             return "all endpoints are on one host: no network pair"
-        if len({(each.host, each.id.rail) for each in members}) < len(members):
-            return "two of its endpoints are on one rail of one host"
         return ""
 
     def cases(self, now_ns: int) -> list[Case]:

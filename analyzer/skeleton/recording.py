@@ -22,6 +22,8 @@ A recording is a NumPy archive (.npz) of one task:
   host      (endpoints,) number of each endpoint's host
   rail      (endpoints,) number of its rail
   endpoint  (endpoints,) names; optional
+  container (endpoints,) number of its container; optional: hosts have one each
+  ordered   whether hosts are numbered in the order of ranks; optional: yes
 """
 
 ARRAYS = ("rate", "tick_s", "host", "rail")
@@ -63,6 +65,10 @@ def pack(series: TrafficSeries) -> bytes:
     }
     if series.names:
         arrays["endpoint"] = np.asarray(series.names)
+    if series.container.size:
+        arrays["container"] = series.container
+    if not series.ordered:
+        arrays["ordered"] = np.bool_(False)
     content = io.BytesIO()
     np.savez_compressed(content, **arrays)
     return content.getvalue()
@@ -84,6 +90,8 @@ def _series(archive: Mapping[str, Any]) -> TrafficSeries:
         _whole(archive, "host"),
         _whole(archive, "rail"),
         tuple(map(str, archive["endpoint"].tolist())) if "endpoint" in archive else (),
+        _whole(archive, "container") if "container" in archive else np.empty(0, np.int64),
+        ordered="ordered" not in archive or bool(_whole(archive, "ordered").all()),
     )
 
 

@@ -2,7 +2,7 @@
 """The input of skeleton inference: how much each endpoint of a task sent, tick by tick."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,10 @@ class TrafficSeries:
     """(n_endpoints,): number of its rail."""
     names: tuple[str, ...] = ()
     """Name of each endpoint; empty where endpoints have none."""
+    container: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    """(n_endpoints,): number of the endpoint's container; empty: one container on each host."""
+    ordered: bool = True
+    """Whether hosts are numbered in the order of ranks, as their names say; False: nobody knows."""
 
     def __post_init__(self) -> None:
         """Refuse what does not fit together."""
@@ -44,13 +48,28 @@ class TrafficSeries:
             raise RemoteProtocolError(f"tick_s is {self.tick_s}")
         if np.any(self.rate < 0) or np.any(np.isinf(self.rate)):
             raise RemoteProtocolError("rate has negative or infinite numbers")
-        places = set(zip(self.host.tolist(), self.rail.tolist(), strict=True))
-        if len(places) < count:
-            raise RemoteProtocolError("two endpoints are on one rail of one host")
+        if self.container.size and self.container.shape != (count,):
+            raise RemoteProtocolError(f"container is not one number for each of {count} endpoints")
+        if self.shared(self.machine):
+            what = "of one container on one rail" if self.container.size else "on one rail"
+            raise RemoteProtocolError(f"two endpoints are {what} of one host")
 
     def __len__(self) -> int:
         """Return the number of endpoints."""
         return len(self.rate)
+
+    @property
+    def machine(self) -> Ints:
+        """Return (n_endpoints,) numbers of what ranks fill one after the other, as containers."""
+        if not self.container.size:
+            return self.host
+        both = np.stack([self.host, self.container])
+        found: Ints = np.unique(both, axis=1, return_inverse=True)[1].ravel()
+        return found
+
+    def shared(self, machine: Ints) -> bool:
+        """Whether two endpoints are on one rail of one machine, whose (n_endpoints,) numbers."""
+        return bool(np.unique(np.stack([machine, self.rail]), axis=1).shape[1] < len(self))
 
 
 def basic_edges(host: Ints, rail: Ints) -> Ints:

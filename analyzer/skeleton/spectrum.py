@@ -34,6 +34,10 @@ LANDMARKS = 6
 """Endpoints that coherence is taken with. Chosen: more tell more stages apart, and cost time and
 noise."""
 
+SURE_RHYTHM = 0.3
+"""Mean squared coherence from which the rhythm no longer lowers the confidence. Chosen: clear of
+what noise has, and noisy jobs still reach it."""
+
 Complexes = NDArray[np.complex64]
 
 

@@ -4,7 +4,7 @@
 import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from analyzer.skeleton.fidelity import fingerprint, misfit
 from analyzer.skeleton.infer import Skeleton, infer
 from analyzer.skeleton.series import Floats, Ints, TrafficSeries, basic_edges
 from netagent.model.task import Parallelism
-from tests.eval import ablations
+from tests.eval import ablations, scattered
 
 RECIPES: dict[str, Callable[[TrafficSeries], Skeleton]] = {
     "netagent": infer,
@@ -63,7 +63,7 @@ def judge(workload: Workload, found: Skeleton) -> Result:
         recall=both / max(1, len(theirs)),
         precision=both / max(1, len(mine)),
         right=(found.dp, found.pp, found.tp, found.ep) == (job.dp, job.pp, job.tp, job.ep),
-        confident=found.confident,
+        confident=found.confident and not found.superset,
         reason=found.reason,
     )
 
@@ -108,7 +108,7 @@ def sweep(jobs: int, ablated: int, seed: int) -> dict[str, list[Result]]:
 
 
 def table(results: dict[str, list[Result]]) -> list[str]:
-    """Return the sweep for a terminal. What is not confident has the basic list for its edges."""
+    """Return the sweep for a terminal. What is not confident has the basic list, or a superset."""
     head = ("recipe", "jobs", "recall", "worst", "precision", "confident", "right")
     lines = ["{:<15}{:>5}{:>8}{:>8}{:>10}{:>10}{:>8}".format(*head)]
     for name, each in results.items():
@@ -141,7 +141,7 @@ def fidelity(jobs: int, seed: int) -> list[str]:
         rate = (work := generate(job, ticks=2 * HISTORY, **made)).series.rate
         past = replace(work.series, rate=rate[:, :HISTORY])
         found = infer(past)
-        if not found.confident:
+        if not found.confident or found.superset:
             continue
         mine = fingerprint(past, found)
         same += [bool(misfit(each, mine)) for each in _stretches(rate[:, HISTORY:], mine.ticks)]
@@ -191,6 +191,20 @@ def probes() -> list[str]:
     return lines
 
 
+def unequal(jobs: int, harsh: int) -> Iterator[str]:
+    """Infer jobs on unequal hosts in no order, and see what confidences of supersets are worth."""
+    results = []
+    for result in scattered.sweep(jobs):
+        results.append(result)
+        progress(f"hosts in no order: {len(results)}/{jobs}")
+    yield from (*scattered.table(results), "", *scattered.halves(results), "")
+    made = []
+    for proposal in scattered.harsh(harsh):
+        made.append(proposal)
+        progress(f"harsh traffic: {len(made)}/{harsh}")
+    yield from scattered.calibration(made)
+
+
 def progress(text: str) -> None:
     """Tell how far it is, where somebody looks."""
     if sys.stderr.isatty():
@@ -204,9 +218,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--ablated", type=int, help="of them by other recipes too (default: all)")
     parser.add_argument("--seeds", type=int, default=50, help="of Figure 9 (default %(default)s)")
     parser.add_argument("--seed", type=int, default=2025, help="of the random jobs")
+    parser.add_argument(
+        "--scattered", type=int, default=200, help="on unequal hosts (default %(default)s)"
+    )
+    parser.add_argument(
+        "--harsh", type=int, default=300, help="of those in worse traffic (default %(default)s)"
+    )
     args = parser.parse_args(argv)
     began = time.monotonic()
     for line in (*figure_9(args.seeds), ""):
+        print(line, flush=True)
+    for line in (*unequal(args.scattered, args.harsh), ""):
         print(line, flush=True)
     results = sweep(args.jobs, args.jobs if args.ablated is None else args.ablated, args.seed)
     for line in (*table(results), "", *fidelity(args.jobs // 4, args.seed), "", *probes(), ""):

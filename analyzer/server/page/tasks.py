@@ -121,6 +121,8 @@ def _skeleton(plan: views.Plain) -> Plain:
     """Return what a task's ping lists follow, with as many groups as may be told."""
     names = ("confidence", "dp", "pp", "tp", "ep", "period_s", "reason", "pairs")
     told: Plain = {name: plan.get(name) for name in names}
+    if plan.get("superset"):  # who belongs to one replica is unknown, so degrees are, too
+        told |= {"dp": None, "ep": None}
     left, groups = MAX_NAMED, dict[str, list[list[str]]]()
     known: Any = plan.get("groups", {})
     for kind, members in known.items():

@@ -3,6 +3,7 @@ import io
 import json
 import sys
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
@@ -58,6 +59,35 @@ def test_people_see_names_and_how_much_is_saved(recorded, capsys):
     assert "288 pairs, 30.0 % of the basic list's 960" in lines[2]
     assert "  dp  c0/rail0, c4/rail0, c8/rail0, c12/rail0" in lines
     assert max(map(len, lines)) < 80
+
+
+def test_hosts_in_no_order_have_a_superset_that_people_are_told_as_one(recorded, capsys):
+    work = generate(Parallelism(4, 8), seed=2)
+    series = work.series
+    changes = {
+        "rate": series.rate, "host": series.host * 7 % 32, "rail": series.rail, "endpoint": None,
+        "ordered": False,
+    }  # fmt: skip
+    assert cli.main(["skeleton", recorded(**changes)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("a superset: 8 stages of 4 positions  (confidence ")
+    assert "but all pairs between stages that follow each other: nobody says in which" in lines[3]
+    assert sum(line.startswith("  stage  ") for line in lines) == 5
+    assert max(map(len, lines)) < 80
+    cli.main(["skeleton", recorded(**changes), "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert told["superset"]
+    assert set(told["groups"]) == {"stage"}
+
+
+def test_two_containers_of_a_host_are_recorded_and_read_again(recorded):
+    changes = {"host": WORK.series.host // 2, "container": WORK.series.host}
+    series = recording.load(recorded(**changes))
+    assert series.ordered
+    again = recording.unpack(recording.pack(replace(series, ordered=False)))
+    assert not again.ordered
+    assert np.array_equal(again.container, WORK.series.host)
+    assert recording.unpack(recording.pack(WORK.series)).container.size == 0
 
 
 def test_names_are_optional(recorded, capsys):

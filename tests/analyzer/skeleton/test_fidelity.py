@@ -4,6 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from analyzer.simulate.scattered import Scatter, scatter
 from analyzer.simulate.workload import Disturbance, Template, generate
 from analyzer.skeleton.fidelity import fingerprint, misfit
 from analyzer.skeleton.infer import infer
@@ -96,3 +97,17 @@ def test_rates_are_relative():
     scaled = TrafficSeries(PAST.rate * 1e-3, 1.0, PAST.host, PAST.rail)
     small = fingerprint(scaled, infer(scaled))
     assert misfit(RATE[:, HISTORY : HISTORY + small.ticks] * 1e-3, small) == ""
+
+
+@pytest.mark.parametrize("how", [Scatter(missing=0.1), Scatter(missing=0.1, paired=0.4)])
+def test_a_superset_is_held_against_traffic_too(how):
+    long = generate(Parallelism(4, 6), seed=3, ticks=2400, disturbance=Disturbance(straggler_s=2))
+    other = generate(Parallelism(8, 3), seed=9, ticks=2400, disturbance=Disturbance(noise=0.1))
+    series, foreign = (scatter(each, how, seed=5).work.series for each in (long, other))
+    past = replace(series, rate=series.rate[:, :HISTORY])
+    skeleton = infer(past)
+    assert skeleton.superset
+    mine = fingerprint(past, skeleton)
+    ends = range(HISTORY + mine.ticks, 2401, mine.ticks // 2)
+    for rate, fits in ((series.rate, True), (foreign.rate, False)):
+        assert {not misfit(rate[:, end - mine.ticks : end], mine) for end in ends} == {fits}

@@ -6,8 +6,9 @@ import pytest
 
 from analyzer.intake.traffic import TrafficBook, traffic_of
 from analyzer.roster.registry import Registry
+from analyzer.simulate.scattered import Scatter, scatter
 from analyzer.simulate.workload import Disturbance, Template, generate
-from analyzer.skeleton.judging import judge, natural
+from analyzer.skeleton.judging import Case, is_ordered, judge, natural
 from analyzer.skeleton.plans import FINE_S, Skeletons
 from netagent.model.endpoint import EndpointState
 from netagent.model.ids import EndpointId
@@ -203,19 +204,78 @@ def test_who_comes_between_two_looks_is_probed():
         (replace(TASK, skeleton=False), {}, "the task opted out"),
         (TASK, {"enabled": False}, "skeletons are switched off in the analyzer's configuration"),
         (replace(TASK, containers=(*TASK.containers, "c8")), {}, "16 of 18 endpoints are up"),
-        (Task("train-a"), {"beside": "h0"}, "two of its endpoints are on one rail of one host"),
     ],
 )
 def test_reasons_to_stay_on_the_basic_list(task, options, why):
-    beside = options.pop("beside", None)
     cloud = Cloud(task, **options)
-    if beside:
-        own = [endpoint(beside, name, rail) for name in ("c0", "more") for rail in (0, 1)]
-        cloud.registry.apply(registration(beside, *own, generation=2), cloud.now * S)
     cloud.plays()
     cloud.run(400)
     assert (cloud.plan.used, cloud.plan.reason) == (None, why)
     assert cloud.skeletons.to_sample(cloud.now * S) == {}
+
+
+SIX = Parallelism(4, 6)
+
+
+def scattered_cloud(name, **placed):
+    """Return the plan of a task of 24 containers of which nothing but the traffic is known."""
+    work = scatter(
+        generate(SIX, seed=1, ticks=400, template=SHORT, disturbance=NOISE),
+        Scatter(missing=0.1, **placed), seed=1,
+    ).work  # fmt: skip
+    series, registry, book = work.series, Registry(), TrafficBook()
+    ids = [
+        EndpointId(name(container), rail)
+        for container, rail in zip(series.container.tolist(), series.rail.tolist(), strict=True)
+    ]
+    for host in np.unique(series.host).tolist():
+        rows = np.flatnonzero(series.host == host)
+        own = [endpoint(f"h{host}", ids[row].container, ids[row].rail) for row in rows]
+        registry.apply(registration(f"h{host}", *own), EPOCH * S)
+        block = TrafficBlock(
+            start_ns=EPOCH * S, tick_ns=S, endpoint=np.arange(len(rows)).astype("<u2").tobytes(),
+            sent=series.rate[rows].astype("<u8").tobytes(),
+        )  # fmt: skip
+        summary = Summary(
+            host=f"h{host}", instance="one", start_ns=EPOCH * S, width_ns=400 * S,
+            endpoints=tuple(ids[row] for row in rows), traffic=(block,),
+        )  # fmt: skip
+        book.add(summary.host, summary.clock, traffic_of(summary), set(ids), (EPOCH + 400) * S)
+    skeletons, now_ns = Skeletons(registry), (EPOCH + 410) * S
+    skeletons.refresh((EPOCH - 1) * S)
+    for case in skeletons.cases(now_ns):
+        skeletons.settle(case, judge(case, book), now_ns=now_ns, took_ns=10**6)
+    used = {tuple(sorted((ids[a], ids[b]))) for a, b in work.truth.edges.tolist()}
+    return skeletons.plan("train-a"), used
+
+
+@pytest.mark.parametrize("placed", [{}, {"paired": 0.4}])
+@pytest.mark.parametrize(
+    "name", ["w{}".format, lambda number: chr(97 + number) * 2], ids=("numbers", "letters")
+)
+def test_containers_in_no_order_two_on_a_rail_have_a_superset(name, placed):
+    plan, used = scattered_cloud(name, **placed)
+    assert plan.used is not None
+    assert plan.used.skeleton.superset
+    assert used <= {tuple(sorted(pair)) for pair in plan.used.pairs}
+    assert "all pairs between stages that follow each other" in plan.reason
+
+
+def test_names_say_the_order_by_their_numbers_or_not_at_all():
+    def ordered(*names, listed=()):
+        task = Task("train-a", listed, declared=bool(listed))
+        members = tuple(endpoint("h", name) for name in names)
+        return is_ordered(Case(task, members, None, None, 0, 0, infer=True))
+
+    assert ordered("w-9", "w-10")
+    assert ordered("h1-c0", "h0-c1", "h0-c0")
+    assert ordered("w-9-x7k2p", "w-10-a", "w-11-3")
+    assert not ordered("w-9-x7k2p", "w-11-a")
+    assert not ordered("w-9-x7k2p", "w-9-a")
+    assert not ordered("3fa9", "b27c")
+    assert not ordered("a", "b")
+    assert ordered("b", "a", listed=("a", "b"))
+    assert not ordered("b", "a", listed=("a", "c"))
 
 
 def test_an_opt_out_takes_a_skeleton_back():

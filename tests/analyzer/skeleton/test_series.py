@@ -31,6 +31,22 @@ def test_what_does_not_fit_together_is_refused(wrong, said):
         series(**wrong)
 
 
+def test_two_containers_may_be_on_one_rail_of_one_host():
+    def made(*container, host=(3, 3, 4), rail=(0, 0, 0)):
+        numbers = (np.asarray(each, np.int64) for each in (host, rail))
+        return s.TrafficSeries(np.ones((3, 2)), 1.0, *numbers, container=np.asarray(container))
+
+    both = made(7, 9, 7)
+    assert both.machine.tolist() == [0, 1, 2]  # the same number on another host is another one
+    assert both.shared(both.host)
+    assert not both.shared(both.machine)
+    assert series().machine.tolist() == [0, 1]
+    with pytest.raises(RemoteProtocolError, match="of one container on one rail of one host"):
+        made(7, 7, 7)
+    with pytest.raises(RemoteProtocolError, match="container is not one number"):
+        made(7, 9)
+
+
 def test_unknown_ticks_are_no_error():
     assert len(series(rate=((np.nan, 1.0), (1.0, np.nan)))) == 2
 

@@ -122,6 +122,8 @@ def test_groups_of_a_skeleton_are_told_as_far_as_they_fit(monkeypatch):
     assert told["groups"] == {"dp": [["a", "b"], ["c", "d"]]}
     assert (told["groups_omitted"], told["dp"], told["tp"]) == (1, 2, None)
     assert _skeleton({"reason": "too young"})["groups"] == {}
+    wide = _skeleton(plan | {"superset": True, "pp": 8, "ep": 1})
+    assert (wide["dp"], wide["pp"], wide["ep"]) == (None, 8, None)  # who is a replica is unknown
 
 
 @pytest.mark.parametrize("period_s", [0.0, 4.0004])
