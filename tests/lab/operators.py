@@ -28,7 +28,7 @@ from tests.lab.training import Training
 
 TASK = "train-a"
 OUTPUT = Path("build/operators")
-RINGS = "operators"
+RINGS, PROBED = "operators", "probed"
 DP, PP, TP = 2, 2, 2
 HEALTHY_STEPS, WRONG_STEPS = 8, 6
 """Steps that are recorded before a fault, and with it. Chosen: a detector compares them."""
@@ -58,7 +58,7 @@ class Fault:
 
 FAULTS = (
     Fault("healthy", "nobody"),
-    Fault("slow-rank", "rank", (3,), note={"rank": 3, "factor": 4.0}),
+    Fault("slow-rank", "rank", (3,), note={"rank": 3, "factor": 5.0}),
     Fault("slow-loader", "rank", (4,), note={"rank": 4, "seconds": 0.8}),
     Fault("imbalance", "nobody", note={"stage": 1, "factor": 1.7}),
     Fault("garbage", "nobody", note={"seconds": 0.15}),
@@ -84,6 +84,8 @@ class Told:
     """Median seconds of a step before the fault."""
     wrong_s: float | None
     """With it; None where the job hung."""
+    probed: tuple[int, int] = (0, 0)
+    """Collectives that probes saw in the same steps, of those that hooks did."""
     told: str = "not asked"
     right: bool | None = None
     """None: nobody was asked."""
@@ -129,7 +131,9 @@ class _Job:
     def __init__(self, lab: Lab, say: Say) -> None:
         self.lab, self._say = lab, say
         self.rings = lab.directory / RINGS
+        self.probed = lab.directory / PROBED
         self.training: Training | None = None
+        self._watcher: subprocess.Popen[bytes] | None = None
 
     def running(self) -> Training:
         """Return the job, which trains."""
@@ -138,6 +142,7 @@ class _Job:
         self.end()
         self._say("starting 8 ranks: DP 2, PP 2, TP 2")
         self.rings.mkdir()
+        self._watch()
         state = self.lab.state()
         self.training = Training(self.lab.directory, state.containers, state.shape.rails)
         given = {"NETAGENT_TORCH": "1", "NETAGENT_OPERATORS": str(self.rings), "NETAGENT_JOB": TASK}
@@ -152,12 +157,38 @@ class _Job:
         if self.training is not None:
             self.training.stop()
             self.training = None
-        shutil.rmtree(self.rings, ignore_errors=True)
+        if self._watcher is not None and self._watcher.stdin is not None:
+            self._watcher.stdin.close()
+            self._watcher.wait()
+            self._watcher = None
+        for folder in (self.rings, self.probed):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _watch(self) -> None:
+        """Have the job's libraries probed, too; where that cannot be, the demo goes on without."""
+        self.probed.mkdir()
+        with (self.lab.directory / "probes.log").open("ab") as log:
+            self._watcher = subprocess.Popen(
+                (sys.executable, "-m", "bpf.operators"), stdin=subprocess.PIPE, stdout=log,
+                stderr=log,
+            )  # fmt: skip
+        if self._watcher.stdin is not None:
+            request = json.dumps({"folder": str(self.probed)})
+            self._watcher.stdin.write(f"{request}\n".encode())
+            self._watcher.stdin.flush()
 
     def read(self) -> list[recorded.Ring]:
         """Return what all ranks recorded, by rank."""
-        found = [recorded.read(path) for path in self.rings.glob("*.ring")]
-        return sorted((each for each in found if each.rank >= 0), key=lambda each: each.rank)
+        return _read(self.rings)
+
+    def read_probed(self) -> list[recorded.Ring]:
+        """Return what probes saw of them, by rank."""
+        return _read(self.probed)
+
+
+def _read(folder: Path) -> list[recorded.Ring]:
+    found = [recorded.read(path) for path in folder.glob("*.ring")]
+    return sorted((each for each in found if each.rank >= 0), key=lambda each: each.rank)
 
 
 def _try(job: _Job, fault: Fault, say: Say, output: Path) -> Told:
@@ -173,10 +204,11 @@ def _try(job: _Job, fault: Fault, say: Say, output: Path) -> Told:
                 _steps(training, 10**6, "the job to hang", timeout_s=HANG_S)
         else:
             _steps(training, WRONG_STEPS, "steps with the fault", timeout_s=STEP_LIMIT_S)
-        rings = job.read()
-    told = _write(rings, fault, begun, output)
+        rings, probed = job.read(), job.read_probed()
+    told = _write(rings, probed, fault, begun, output)
     _ask(output / f"{fault.name}.csv", fault, told)
-    say(f"  {told.rows} rows; {told.told}")
+    seen, of = told.probed
+    say(f"  {told.rows} rows; probes saw {seen} collectives of {of}; {told.told}")
     if fault.hangs:
         job.end()
     return told
@@ -220,18 +252,30 @@ def _note(training: Training, fault: Fault) -> None:
     partial.rename(training.folder / NOTE)
 
 
-def _write(rings: list[recorded.Ring], fault: Fault, begun: int, output: Path) -> Told:
-    # Each rank is in one of two steps at a time: what all of them recorded begins a step later.
+def _write(
+    rings: list[recorded.Ring], probed: list[recorded.Ring], fault: Fault, begun: int, output: Path
+) -> Told:
     steps = range(max(0, begun - HEALTHY_STEPS), 2**31)
     places = {rank: (rank // (PP * TP), rank // TP % PP, rank % TP) for rank in range(DP * PP * TP)}
-    table = (row for ring in rings for row in recorded.rows(ring, places[ring.rank], steps=steps))
-    count = recorded.write(output / f"{fault.name}.csv", table)
+
+    def table(read: list[recorded.Ring]) -> list[tuple[Any, ...]]:
+        return [row for each in read for row in recorded.rows(each, places[each.rank], steps=steps)]
+
+    hooked = table(rings)
+    hooks = {each.rank: each for each in rings}
+    seen = table(
+        [recorded.stepped(each, hooks[each.rank]) for each in probed if each.rank in hooks]
+    )
+    recorded.write(output / f"{fault.name}.csv", hooked)
+    recorded.write(output / f"{fault.name}.probes.csv", seen)
+    collectives = sum(row[2] == "collective" for row in hooked)
     truth = f"{fault.kind} {','.join(map(str, fault.ranks))}".strip()
     took = _step_times(rings)
     healthy = [seconds for step, seconds in took.items() if step in range(steps.start, begun)]
     wrong = [seconds for step, seconds in took.items() if step > begun]
     with_it = None if fault.hangs else _median(wrong)
-    return Told(fault.name, truth, count, _median(healthy), with_it)
+    counted = (len(seen), collectives)
+    return Told(fault.name, truth, len(hooked), _median(healthy), with_it, counted)
 
 
 def _step_times(rings: list[recorded.Ring]) -> dict[int, float]:

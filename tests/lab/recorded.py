@@ -2,8 +2,9 @@
 """What a job recorded, as a table that the analyzer reads: rings in, CSV out."""
 
 import csv
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ class Ring:
     groups: Mapping[int, str]
     records: tuple[form.Record, ...]
     """In the order of their numbers; the oldest ones may be gone."""
+    worlds: frozenset[int] = frozenset()
+    """Groups of all ranks, where only sizes are known."""
 
 
 def read(path: Path) -> Ring:
@@ -47,7 +50,36 @@ def read(path: Path) -> Ring:
         {each["op"]: each["name"] for each in lines if "op" in each},
         {each["group"]: each["name"] for each in lines if "group" in each and "name" in each},
         tuple(kept),
+        frozenset(
+            each["group"] for each in lines if "place" in each and each["size"] == _world(lines)
+        ),
     )
+
+
+def _world(lines: list[dict[str, Any]]) -> int:
+    return next((each["world"] for each in lines if "world" in each), 0)
+
+
+def stepped(ring: Ring, hooks: Ring) -> Ring:
+    """Return a ring of probes, which know no steps, with the steps that the same rank recorded.
+
+    Probes know a group by its address in one process: of all groups but the world, those of two
+    ranks are told apart.
+    """
+    begins: dict[int, int] = {}
+    for each in hooks.records:
+        begins.setdefault(each.step, each.begun_ns)
+    starts, steps = list(begins.values()), list(begins)
+    numbered = tuple(
+        each._replace(step=steps[place - 1])
+        for each in ring.records
+        if (place := bisect_right(starts, each.begun_ns))
+    )
+    names = {
+        number: "world" if number in ring.worlds else f"{ring.rank}.{number}"
+        for number in ring.groups
+    }
+    return replace(ring, records=numbered, groups=names)
 
 
 def ended_ns(record: form.Record) -> int:
