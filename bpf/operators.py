@@ -209,22 +209,11 @@ class _Recorded:
         # Collectives are counted together, sends and receives by their peer.
         key = group, "" if function.kind == "collective" else function.kind, call.peer
         sequence = self._counted[key] = self._counted.get(key, 0) + 1
-        return self.ring.add(
-            form.Record(
-                0,
-                call.begun_ns,
-                call.begun_ns,
-                0,
-                call.bytes,
-                sequence,
-                form.NONE,
-                call.peer,
-                self._op(function.op),
-                group,
-                KINDS[function.kind],
-                0,
-            )  # fmt: skip
-        )
+        record = form.Record(
+            0, call.begun_ns, call.begun_ns, 0, call.bytes, sequence, form.NONE, call.peer,
+            self._op(function.op), group, KINDS[function.kind], 0,
+        )  # fmt: skip
+        return self.ring.add(record)
 
     def _end(self, call: Call, number: int) -> None:
         if number <= self.ring.written - self.ring.capacity:
