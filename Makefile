@@ -24,7 +24,7 @@ SLURM ?= $(HOME)/.cache/netagent/slurm
 BROWSER_PACKAGES := chromium fonts-dejavu-core
 DEB_PACKAGES := debhelper dpkg-dev fakeroot lintian
 STAMP := $(VENV)/.installed
-PACKAGES := netagent bpf ovs_checks analyzer
+PACKAGES := netagent netagent_torch bpf ovs_checks analyzer
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-ovn setup-podman setup-prometheus setup-vm image lock demo demo-rdma demo-ovn demo-skeleton demo-operators setup-deb deb test test-hermetic test-ovs test-long test-packages test-debs test-ovn test-podman test-kubernetes test-prometheus test-slurm test-interpreters test-vm format lint types types-all types-host floors check chaos drill health soak webhooks alerts generated eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean setup-browser test-browser screenshots

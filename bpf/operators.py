@@ -126,18 +126,24 @@ def _places(known: set[tuple[int, int]]) -> list[Place]:
             continue
         known.add(key)
         with suppress(OSError, ValueError):
-            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-            try:
-                offsets = elf.offsets(
-                    lambda at, size, file=file: os.pread(file, size, at), collectives.BY_SYMBOL
-                )
-            finally:
-                os.close(file)
+            offsets = _offsets(path)
             found += [
                 Place(path, offset, collectives.BY_SYMBOL[symbol])
                 for symbol, offset in offsets.items()
             ]
     return found
+
+
+def _offsets(path: str) -> dict[str, int]:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+
+        def read(at: int, size: int) -> bytes:
+            return os.pread(file, size, at)
+
+        return elf.offsets(read, collectives.BY_SYMBOL)
+    finally:
+        os.close(file)
 
 
 class _Rings:

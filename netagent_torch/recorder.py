@@ -89,8 +89,8 @@ class Recorder:
                 made = self._collective(getattr(owner, method), self._op(op), place)
                 self._set(owner, method, made)
         for method, kind in PEERS.items():
-            op = self._op("send" if kind == form.SEND else "recv")
-            self._set(owner, method, self._peer(getattr(owner, method), op, kind))
+            number = self._op("send" if kind == form.SEND else "recv")
+            self._set(owner, method, self._peer(getattr(owner, method), number, kind))
         work = self._c10d.Work
         self._set(work, "wait", self._waiting(work.wait))
         gc.callbacks.append(self._collected)

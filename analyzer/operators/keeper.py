@@ -23,7 +23,7 @@ MOST_ROWS = 64
 class Told(NamedTuple):
     """What was summed up of one operation in one group; `netagent.wire.operators` says of what."""
 
-    count: int
+    operations: int
     bytes: int
     sum_us: int
     max_us: int
@@ -134,7 +134,7 @@ class Keeper:
         Of two processes that claim one rank, the one that was heard first counts. Without records
         there are no times: who wants those asks hosts (`netagent.wire.operators`).
         """
-        known = {}
+        known: dict[int, Known] = {}
         for each in self.processes(job):
             if each.process.rank >= 0:
                 known.setdefault(each.process.rank, each)

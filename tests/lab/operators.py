@@ -177,17 +177,17 @@ class _Job:
             self._watcher.stdin.write(f"{request}\n".encode())
             self._watcher.stdin.flush()
 
-    def read(self) -> list[recorded.Ring]:
-        """Return what all ranks recorded, by rank."""
-        return _read(self.rings)
+    def read(self) -> tuple[list[recorded.Ring], list[recorded.Ring]]:
+        """Return what all ranks recorded, by rank, and what probes saw of the same moment."""
+        held = [
+            [path.read_bytes() for path in folder.glob("*.ring")]
+            for folder in (self.rings, self.probed)
+        ]
+        hooks, probes = (_by_rank([recorded.read(data) for data in each]) for each in held)
+        return hooks, probes
 
-    def read_probed(self) -> list[recorded.Ring]:
-        """Return what probes saw of them, by rank."""
-        return _read(self.probed)
 
-
-def _read(folder: Path) -> list[recorded.Ring]:
-    found = [recorded.read(path) for path in folder.glob("*.ring")]
+def _by_rank(found: list[recorded.Ring]) -> list[recorded.Ring]:
     return sorted((each for each in found if each.rank >= 0), key=lambda each: each.rank)
 
 
@@ -204,7 +204,7 @@ def _try(job: _Job, fault: Fault, say: Say, output: Path) -> Told:
                 _steps(training, 10**6, "the job to hang", timeout_s=HANG_S)
         else:
             _steps(training, WRONG_STEPS, "steps with the fault", timeout_s=STEP_LIMIT_S)
-        rings, probed = job.read(), job.read_probed()
+        rings, probed = job.read()
     told = _write(rings, probed, fault, begun, output)
     _ask(output / f"{fault.name}.csv", fault, told)
     seen, of = told.probed

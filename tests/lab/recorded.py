@@ -37,12 +37,13 @@ class Ring:
     """Groups of all ranks, where only sizes are known."""
 
 
-def read(path: Path) -> Ring:
-    """Return what a ring's file holds; ValueError where it is none."""
-    data = path.read_bytes()
+def read(data: bytes) -> Ring:
+    """Return what a ring's bytes hold; ValueError where it is none."""
     head = form.read_head(data)
     lines = form.read_lines(data[form.HEAD_BYTES : form.HEAD_BYTES + head.lines_used])
-    records = form.read_records(data[form.HEAD_BYTES + head.lines_bytes :])
+    start = form.HEAD_BYTES + head.lines_bytes
+    used = min(head.written, head.capacity) * form.RECORD_BYTES
+    records = form.read_records(data[start : start + used])
     kept = sorted(each for each in records if head.first <= each.number <= head.written)
     return Ring(
         next((each["rank"] for each in lines if "rank" in each), form.NONE),
