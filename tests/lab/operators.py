@@ -23,8 +23,8 @@ from tests.lab.demo import Say
 from tests.lab.errors import LabError
 from tests.lab.lab import Lab
 from tests.lab.shape import Shape, namespace, rnic
-from tests.lab.train import NOTE
 from tests.lab.training import Training
+from tests.lab.wrong import NOTE
 
 TASK = "train-a"
 OUTPUT = Path("build/operators")
