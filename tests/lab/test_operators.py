@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
+from pathlib import Path
+
 from tests.lab import operators
 from tests.lab.operators import FAULTS, Told
 from tests.lab.wrong import NOTE, Wrong
 
 
-def test_each_fault_is_named_once_and_says_who_is_at_fault():
+def test_each_fault_is_named_once_and_says_who_is_at_fault() -> None:
     assert len({each.name for each in FAULTS}) == len(FAULTS)
     assert all(bool(each.ranks) == (each.kind != "nobody") for each in FAULTS)
 
 
-def test_a_table_has_a_line_for_each():
+def test_a_table_has_a_line_for_each() -> None:
     made = [
         Told("slow-rank", "rank 3", 10, 0.7, 1.4, told="rank 3", right=True),
         Told("stopped", "rank 5", 10, 0.7, None),
@@ -20,10 +22,10 @@ def test_a_table_has_a_line_for_each():
     assert len(head) == len(second) - len("-") + len("right")
 
 
-def test_a_rank_does_what_the_note_says_of_it(tmp_path):
+def test_a_rank_does_what_the_note_says_of_it(tmp_path: Path) -> None:
     note = tmp_path / NOTE
 
-    def read(rank, stage=0, step=0):
+    def read(rank: int, stage: int = 0, step: int = 0) -> Wrong:
         return Wrong.read(tmp_path, rank, stage, step)
 
     assert read(0) == Wrong()

@@ -1,4 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 from netagent_torch import form
 from netagent_torch.ring import Ring
 from tests.lab import recorded
@@ -6,16 +10,18 @@ from tests.lab import recorded
 MS = 1_000_000
 
 
-def made(tmp_path, name, *lines, records=()):
+def made(
+    tmp_path: Path, name: str, *lines: dict[str, Any], records: Sequence[form.Record] = ()
+) -> recorded.Ring:
     ring = Ring(tmp_path / name, capacity=64)
-    for each in lines:
-        ring.say(each)
+    for line in lines:
+        ring.say(line)
     for each in records:
         ring.add(each)
     return recorded.read(ring.path.read_bytes())
 
 
-def record(step, begun_ms, *, ended=True, **more):
+def record(step: int, begun_ms: int, *, ended: bool = True, **more: int) -> form.Record:
     end = (begun_ms + 2) * MS if ended else 0
     return form.Record(
         0, begun_ms * MS, begun_ms * MS, end, 64, 1, step, -1, 0, 0, form.COLLECTIVE, 0
@@ -29,7 +35,7 @@ HOOKS = (
 )
 
 
-def test_a_ring_is_a_table(tmp_path):
+def test_a_ring_is_a_table(tmp_path: Path) -> None:
     ring = made(tmp_path, "a.ring", *HOOKS, records=[record(1, 1), record(2, 5, ended=False)])
     rows = list(recorded.rows(ring, (0, 1, 0), steps=range(1, 3)))
     assert rows[0] == (
@@ -42,7 +48,7 @@ def test_a_ring_is_a_table(tmp_path):
     assert path.read_text().splitlines()[0] == ",".join(recorded.COLUMNS)
 
 
-def test_probes_get_the_steps_of_the_hooks_and_know_the_world_by_its_size(tmp_path):
+def test_probes_get_the_steps_of_the_hooks_and_know_the_world_by_its_size(tmp_path: Path) -> None:
     hooks = made(tmp_path, "a.ring", *HOOKS, records=[record(1, 1), record(2, 10)])
     probes = made(
         tmp_path, "b.ring",
