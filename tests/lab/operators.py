@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operators demo: a real job over the real overlay, broken in known ways, and its logs.
 
-Each fault lasts some steps between healthy ones. What was recorded of both is written as a table
-beside the truth, and the analyzer is asked who holds the job up.
+Each fault lasts some steps after healthy ones. What was recorded meanwhile is written as a table
+beside the truth, what was before as another one, and the analyzer is asked who holds the job up.
 """
 
 import json
@@ -30,8 +30,8 @@ TASK = "train-a"
 OUTPUT = Path("build/operators")
 RINGS, PROBED = "operators", "probed"
 DP, PP, TP = 2, 2, 2
-HEALTHY_STEPS, WRONG_STEPS = 8, 6
-"""Steps that are recorded before a fault, and with it. Chosen: a detector compares them."""
+HEALTHY_STEPS, WRONG_STEPS = 8, 10
+"""Steps that are recorded before a fault, and with it. Chosen: more than detectors need (five)."""
 STEP_LIMIT_S = 150.0
 """Seconds that the steps with a fault may take. Chosen: some times what they do take."""
 HANG_S = 8.0
@@ -46,7 +46,7 @@ class Fault:
 
     name: str
     kind: str
-    """What is at fault: ``rank``, ``uplink``, ``link``, or ``nobody``."""
+    """What is at fault: ``rank``, ``stage``, ``uplink``, ``link``, or ``nobody``."""
     ranks: tuple[int, ...] = ()
     """Who is; of an uplink or a link, whose traffic crosses it."""
     hangs: bool = False
@@ -60,7 +60,7 @@ FAULTS = (
     Fault("healthy", "nobody"),
     Fault("slow-rank", "rank", (3,), note={"rank": 3, "factor": 5.0}),
     Fault("slow-loader", "rank", (4,), note={"rank": 4, "seconds": 0.8}),
-    Fault("imbalance", "nobody", note={"stage": 1, "factor": 1.7}),
+    Fault("imbalance", "stage", (2, 3, 6, 7), note={"stage": 1, "factor": 1.7}),
     Fault("garbage", "nobody", note={"seconds": 0.15}),
     Fault("slow-uplink", "uplink", (2,), target="h1/rnic0"),
     Fault("lossy-uplink", "uplink", (2,), target="h1/rnic0"),
@@ -255,27 +255,29 @@ def _note(training: Training, fault: Fault) -> None:
 def _write(
     rings: list[recorded.Ring], probed: list[recorded.Ring], fault: Fault, begun: int, output: Path
 ) -> Told:
-    steps = range(max(0, begun - HEALTHY_STEPS), 2**31)
+    newest = min((ring.records[-1].step for ring in rings if ring.records), default=0)
+    before = range(max(0, begun - HEALTHY_STEPS), begun)
+    # Of a job that goes on, whole steps: what is under way at the end is no hang.
+    wrong = range(before.start if fault.hangs else begun + 1, 2**31 if fault.hangs else newest)
     places = {rank: (rank // (PP * TP), rank // TP % PP, rank % TP) for rank in range(DP * PP * TP)}
 
-    def table(read: list[recorded.Ring]) -> list[tuple[Any, ...]]:
+    def table(read: list[recorded.Ring], steps: range) -> list[tuple[Any, ...]]:
         return [row for each in read for row in recorded.rows(each, places[each.rank], steps=steps)]
 
-    hooked = table(rings)
     hooks = {each.rank: each for each in rings}
-    seen = table(
-        [recorded.stepped(each, hooks[each.rank]) for each in probed if each.rank in hooks]
-    )
+    known = [recorded.stepped(each, hooks[each.rank]) for each in probed if each.rank in hooks]
+    seen = table(known, wrong)
+    hooked = table(rings, wrong)
     recorded.write(output / f"{fault.name}.csv", hooked)
+    recorded.write(output / f"{fault.name}.before.csv", table(rings, before))
     recorded.write(output / f"{fault.name}.probes.csv", seen)
-    collectives = sum(row[2] == "collective" for row in hooked)
-    truth = f"{fault.kind} {','.join(map(str, fault.ranks))}".strip()
     took = _step_times(rings)
-    healthy = [seconds for step, seconds in took.items() if step in range(steps.start, begun)]
-    wrong = [seconds for step, seconds in took.items() if step > begun]
-    with_it = None if fault.hangs else _median(wrong)
-    counted = (len(seen), collectives)
-    return Told(fault.name, truth, len(hooked), _median(healthy), with_it, counted)
+    with_it = None if fault.hangs else _median([took[each] for each in took if each in wrong])
+    return Told(
+        fault.name, f"{fault.kind} {','.join(map(str, fault.ranks))}".strip(), len(hooked),
+        _median([took[each] for each in took if each in before]), with_it,
+        (len(seen), sum(row[2] == "collective" for row in hooked)),
+    )  # fmt: skip
 
 
 def _step_times(rings: list[recorded.Ring]) -> dict[int, float]:
@@ -304,7 +306,7 @@ def _ask(path: Path, fault: Fault, told: Told) -> None:
         (sys.executable, "-m", "analyzer.cli", "operators", str(path), "--json"),
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
-    if done.returncode == 2:  # no such verb
+    if done.returncode == 2 and "invalid choice" in done.stderr:  # no such verb
         return
     path.with_suffix(".told.json").write_text(done.stdout)
     try:
@@ -315,5 +317,22 @@ def _ask(path: Path, fault: Fault, told: Told) -> None:
     told.told, told.right = _compared(said, fault)
 
 
-def _compared(said: Any, fault: Fault) -> tuple[str, bool]:
-    return str(said)[:34], False
+def _compared(said: dict[str, Any], fault: Fault) -> tuple[str, bool]:
+    """Return what was told, in short, and whether it is so."""
+    named = said.get("culprits", [])
+    first = f"{named[0]['kind']} {','.join(map(str, named[0]['ranks']))}" if named else ""
+    told = " ".join(filter(None, (said["verdict"], first)))
+    ranks = set(named[0]["ranks"]) if named else set()
+    network = not said.get("innocent", True)
+    match fault.kind:
+        case "nobody":
+            right = not named
+        case "rank":
+            right = bool(named) and named[0]["kind"] == "rank" and ranks == set(fault.ranks)
+        case "stage":  # an uneven job, by plan: nobody's, or all of a stage's
+            right = not named or ranks == set(fault.ranks)
+        case "uplink":
+            right = network and bool(ranks & set(fault.ranks))
+        case _:
+            right = network and bool(ranks) and ranks <= set(fault.ranks)
+    return told, right

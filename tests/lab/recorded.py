@@ -11,8 +11,8 @@ from typing import Any
 from netagent_torch import form
 
 COLUMNS = (
-    "step", "rank", "kind", "op", "group", "peer", "microbatch", "bytes", "start_us", "end_us",
-    "dp", "pp", "tp",
+    "step", "rank", "kind", "op", "group", "peer", "microbatch", "bytes", "sequence", "start_us",
+    "end_us", "dp", "pp", "tp",
 )  # fmt: skip
 KINDS = {
     form.OTHER: "other", form.COMPUTE: "compute", form.COLLECTIVE: "collective",
@@ -107,7 +107,8 @@ def rows(ring: Ring, place: tuple[int, int, int], *, steps: range) -> Iterator[t
         yield (
             each.step, ring.rank, KINDS[each.kind], ring.ops.get(each.op, "?"),
             ring.groups.get(each.group, ""), "" if each.peer == form.NONE else each.peer,
-            each.tag, each.bytes, each.begun_ns // 1000, end_ns // 1000 if end_ns else "", *place,
+            each.tag, each.bytes, each.sequence or "", each.begun_ns // 1000,
+            end_ns // 1000 if end_ns else "", *place,
         )  # fmt: skip
 
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from pathlib import Path
 
+import pytest
+
 from tests.lab import operators
 from tests.lab.operators import FAULTS, Told
 from tests.lab.wrong import NOTE, Wrong
@@ -41,3 +43,33 @@ def test_a_rank_does_what_the_note_says_of_it(tmp_path: Path) -> None:
     assert {read(rank, step=step).collects_s for rank in range(3) for step in range(3)} == {0, 0.2}
     note.write_text('{"kind": ')
     assert read(1) == Wrong()
+
+
+def verdict(kind: str = "", *ranks: int, innocent: bool = True) -> dict[str, object]:
+    named = [{"kind": kind, "ranks": list(ranks)}] if kind else []
+    return {"verdict": "slow", "culprits": named, "innocent": innocent}
+
+
+@pytest.mark.parametrize(
+    ("fault", "said", "right"),
+    [
+        ("healthy", verdict(), True),
+        ("garbage", verdict("rank", 1), False),
+        ("slow-rank", verdict("rank", 3), True),
+        ("slow-rank", verdict("rank", 3, 4), False),
+        ("slow-rank", verdict("group", 3), False),
+        ("imbalance", verdict("group", 2, 3, 6, 7), True),
+        ("imbalance", verdict("rank", 2), False),
+        ("slow-uplink", verdict("edge", 2, 6, innocent=False), True),
+        ("slow-uplink", verdict("rank", 2), False),
+        ("slow-link", verdict("group", 0, 4, innocent=False), True),
+        ("slow-link", verdict("group", 0, 1, innocent=False), False),
+    ],
+)
+def test_what_is_told_is_held_against_the_truth(
+    fault: str,
+    said: dict[str, object],
+    right: bool,  # noqa: FBT001 - what is expected
+) -> None:
+    known = next(each for each in FAULTS if each.name == fault)
+    assert operators._compared(said, known)[1] is right

@@ -39,9 +39,9 @@ def test_a_ring_is_a_table(tmp_path: Path) -> None:
     ring = made(tmp_path, "a.ring", *HOOKS, records=[record(1, 1), record(2, 5, ended=False)])
     rows = list(recorded.rows(ring, (0, 1, 0), steps=range(1, 3)))
     assert rows[0] == (
-        1, 1, "collective", "all_reduce", "0:world", "", 0, 64, 1000, 3000, 0, 1, 0,
+        1, 1, "collective", "all_reduce", "0:world", "", 0, 64, 1, 1000, 3000, 0, 1, 0,
     )  # fmt: skip
-    assert rows[1][9] == ""
+    assert rows[1][10] == ""
     assert len(list(recorded.rows(ring, (0, 1, 0), steps=range(2, 3)))) == 1
     path = tmp_path / "a.csv"
     assert recorded.write(path, rows) == 2
