@@ -27,13 +27,14 @@ class Function:
     kind: str = "collective"
     """``collective``, ``send`` or ``recv``."""
     fetched: tuple[tuple[str, str], ...] = ()
-    """(what, where): ``group``, ``place`` (rank and size in it), ``count``, ``size`` or
-    ``datatype``, ``peer``; each is the number of an argument from 0, or ``+8(0)``: what is 8 bytes
+    """(what, where): ``group``, ``place`` or ``later`` (rank and size in it), ``count``, ``size``
+    or ``datatype``, ``peer``; each is the number of an argument from 0, or ``+8(0)``: what is 8 bytes
     from where the first one points."""
 
 
-# A context has its rank and size behind the pointer to its virtual functions.
-_GLOO = (("group", "+0(0)"), ("place", "+8(+0(0))"))
+# A context begins with its rank and size in torch 2.15; in 1.13 (gloo 0.5) a pointer to its virtual
+# functions is before them, which has no rank below a size in it.
+_GLOO = (("group", "+0(0)"), ("place", "+8(+0(0))"), ("later", "+0(+0(0))"))
 _GLOO_SIZES = (("count", "+80(0)"), ("size", "+88(0)"))
 
 
@@ -49,6 +50,8 @@ def _nccl(
     peer = (("peer", "3"),) if kind != "collective" else ()
     return Function(name, op, kind, (*group, *sizes, *peer))
 
+
+_PLACES = ("later", "place")
 
 FUNCTIONS = (
     _gloo("_ZN4gloo9allreduceERKNS_16AllreduceOptionsE", "all_reduce", *_GLOO_SIZES),
@@ -139,8 +142,9 @@ def call_of(hit: Hit) -> Call:
     count = said.get("count", 0)
     whole = count * size if count < 1 << 40 else 0
     peer = said.get("peer", -1)
-    place, members = said.get("place", 0) & 0xFFFF_FFFF, said.get("place", 0) >> 32
-    fits = place < members < MOST_RANKS
+    places = [(said.get(name, 0) & 0xFFFF_FFFF, said.get(name, 0) >> 32) for name in _PLACES]
+    place, members = next((each for each in places if each[0] < each[1] < MOST_RANKS), (0, 0))
+    fits = members > 0
     return Call(
         hit.tgid, hit.function, hit.time_ns, said.get("group", 0), place if fits else -1,
         members if fits else 0, whole, peer if -1 <= peer < MOST_RANKS else -1,

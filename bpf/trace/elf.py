@@ -13,8 +13,8 @@ _SEGMENT = struct.Struct("<IIQQQQQQ")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _LOAD, _DYNSYM, _FUNCTION = 1, 11, 2
-MOST_BYTES = 256 << 20
-"""Most bytes of a table. Chosen: libtorch_cpu.so has forty million in its names."""
+MOST_BYTES = 64 << 20
+"""Most bytes of a table. Chosen: ten times the names of torch 2.15's libtorch_cpu.so."""
 
 
 class _Section(NamedTuple):
@@ -57,9 +57,11 @@ def _symbols(
     text = _checked(read, texts.offset, texts.size)
     wanted = {}
     for name in names:
-        at = text.find(b"\0" + name.encode() + b"\0")
-        if at >= 0:
-            wanted[at + 1] = name
+        ending = name.encode() + b"\0"
+        at = text.find(ending)
+        while at >= 0:  # it may be the end of another name: linkers keep those once
+            wanted[at] = name
+            at = text.find(ending, at + 1)
     table = _checked(read, symbols.offset, symbols.size - symbols.size % _SYMBOL.size)
     for name_at, info, _, section, address, _ in _SYMBOL.iter_unpack(table):
         if name_at in wanted and section and info & 0xF == _FUNCTION:

@@ -18,7 +18,8 @@ def test_arguments_are_fetched_from_where_the_machine_has_them():
     assert arguments(NCCL, "x86_64") == "group=%r9:u64 count=%dx:u64 datatype=%cx:u64"
     assert arguments(NCCL, "aarch64") == "group=%x5:u64 count=%x2:u64 datatype=%x3:u64"
     assert arguments(GLOO, "x86_64") == (
-        "group=+0(%di):u64 place=+8(+0(%di)):u64 count=+80(%di):u64 size=+88(%di):u64"
+        "group=+0(%di):u64 place=+8(+0(%di)):u64 later=+0(+0(%di)):u64 "
+        "count=+80(%di):u64 size=+88(%di):u64"
     )
 
 
@@ -31,10 +32,12 @@ def test_bytes_follow_from_count_and_type():
 
 
 def test_a_context_says_rank_and_size_and_another_version_nothing():
-    call = call_of(hit(1, 1, function=GLOO, values=(0xA0, 3 | 8 << 32, 1000, 4)))
+    call = call_of(hit(1, 1, function=GLOO, values=(0xA0, 3 | 8 << 32, 0x7F00_1234_5678, 1000, 4)))
     assert (call.place, call.size, call.bytes) == (3, 8, 4000)
-    odd = call_of(hit(1, 1, function=GLOO, values=(0xA0, 9 | 8 << 32, 1000, 77)))
+    odd = call_of(hit(1, 1, function=GLOO, values=(0xA0, 9 | 8 << 32, 0x7F00_1234_5678, 1000, 77)))
     assert (odd.place, odd.size, odd.bytes) == (-1, 0, 0)
+    newer = call_of(hit(1, 1, function=GLOO, values=(0xA0, 1 << 33, 2 | 4 << 32, 1000, 4)))
+    assert (newer.place, newer.size) == (2, 4)
 
 
 def test_a_thread_that_leaves_ends_its_call():

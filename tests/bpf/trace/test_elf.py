@@ -11,14 +11,21 @@ from hypothesis import strategies as st
 from bpf.trace.elf import offsets
 from tests.conftest import CC, require
 
+SOURCE = """
+int seven(void) { return 7; }
+static int hidden(void) { return 8; }
+int eight(void) { return hidden(); }
+int data = 9;
+int pseven(void) { return 9; }
+"""
+
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
     require(CC)
     folder = tmp_path_factory.mktemp("elf")
     source, made = folder / "a.c", folder / "liba.so"
-    source.write_text("int seven(void) { return 7; }\nstatic int hidden(void) { return 8; }\n"
-                      "int eight(void) { return hidden(); }\nint data = 9;\n")  # fmt: skip
+    source.write_text(SOURCE)
     subprocess.run(["cc", "-shared", "-fPIC", "-o", made, source], check=True)
     return made
 
