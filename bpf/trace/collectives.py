@@ -28,8 +28,8 @@ class Function:
     """``collective``, ``send`` or ``recv``."""
     fetched: tuple[tuple[str, str], ...] = ()
     """(what, where): ``group``, ``place`` or ``later`` (rank and size in it), ``count``, ``size``
-    or ``datatype``, ``peer``; each is the number of an argument from 0, or ``+8(0)``: what is 8 bytes
-    from where the first one points."""
+    or ``datatype``, ``peer``; each is the number of an argument from 0, or ``+8(0)``: what is 8
+    bytes from where the first one points."""
 
 
 # A context begins with its rank and size in torch 2.15; in 1.13 (gloo 0.5) a pointer to its virtual
