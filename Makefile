@@ -24,10 +24,10 @@ SLURM ?= $(HOME)/.cache/netagent/slurm
 BROWSER_PACKAGES := chromium fonts-dejavu-core
 DEB_PACKAGES := debhelper dpkg-dev fakeroot lintian
 STAMP := $(VENV)/.installed
-PACKAGES := netagent bpf ovs_checks analyzer
+PACKAGES := netagent netagent_torch bpf ovs_checks analyzer
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-ovn setup-podman setup-prometheus setup-vm image lock demo demo-rdma demo-ovn demo-skeleton setup-deb deb test test-hermetic test-ovs test-long test-packages test-debs test-ovn test-podman test-kubernetes test-prometheus test-slurm test-interpreters test-vm format lint types types-all types-host floors check chaos drill health soak webhooks alerts generated eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean setup-browser test-browser screenshots
+.PHONY: help setup setup-ovn setup-podman setup-prometheus setup-vm image lock demo demo-rdma demo-ovn demo-skeleton demo-operators setup-deb deb test test-hermetic test-ovs test-long test-packages test-debs test-ovn test-podman test-kubernetes test-prometheus test-slurm test-interpreters test-vm format lint types types-all types-host floors check chaos drill health soak webhooks alerts generated eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean setup-browser test-browser screenshots
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -79,6 +79,9 @@ demo-ovn: setup-ovn ## the demo where OVN drives the virtual switches, and five 
 
 demo-skeleton: setup ## a real training job in the lab, and what netagent makes of its traffic
 	$(BIN)/python -m tests.lab demo-skeleton
+
+demo-operators: setup ## a real job that is broken ten ways, what it recorded, and who the analyzer says holds it up
+	$(BIN)/python -m tests.lab demo-operators
 
 # What the machine must be able to do: a capability that went missing fails instead of skipping.
 test: export NETAGENT_TESTS_REQUIRE ?= root,netns,ovs,cc

@@ -25,6 +25,7 @@ from netagent.wire.messages import (
     ProbeRequest,
     Status,
 )
+from netagent.wire.operators import OperatorsReply, OperatorsRequest
 from netagent.wire.trace import TraceReply, TraceRequest
 from netagent.wire.validate import ValidateReply, ValidateRequest
 from netagent.wire.zone import ZoneReply, ZoneRequest
@@ -135,6 +136,14 @@ class Fleet:
         if reply.host != host:
             raise RemoteProtocolError(f"{host} speaks of {reply.host}")
         return reply
+
+    async def operators(
+        self, host: str, request: OperatorsRequest, *, deadline_s: float = 5.0
+    ) -> OperatorsReply:
+        """Ask for what jobs on `host` recorded of a time."""
+        return await self._ask(
+            host, "/v1/operators", request, kind=OperatorsReply, deadline_s=deadline_s
+        )
 
     async def renew(self) -> None:
         """Ask over new connections from now on."""

@@ -327,6 +327,27 @@ class ActionsConfig(_Section, frozen=True, kw_only=True):
     """Common names of certificates that may ask for one; each is in `rpc.peers`, too."""
 
 
+class OperatorsConfig(_Section, frozen=True, kw_only=True):
+    """``[operators]``: what training jobs on this host communicate, as they record it."""
+
+    enabled: bool = False
+    """Whether the agent reads what jobs record, and says sums of it with each window."""
+    folder: str = "/run/netagent/operators"
+    """Where jobs record it: in memory, and mounted into each container that does."""
+    most_processes: Annotated[int, Meta(ge=1, le=64)] = 64
+    """Most processes that are read; a ring takes 2 MiB of memory by default."""
+    uprobes: bool = False
+    """Whether gloo and NCCL are watched in all processes of this host, without a change to them;
+    it needs root."""
+
+    def __post_init__(self) -> None:
+        """Refuse a folder that depends on where the agent was started."""
+        if not self.folder.startswith("/"):
+            raise ValueError(f"folder: {self.folder!r} is no absolute path")
+        if self.uprobes and not self.enabled:
+            raise ValueError("uprobes need operators.enabled")
+
+
 class AgentConfig(_Section, frozen=True, kw_only=True):
     """The whole file."""
 
@@ -346,6 +367,7 @@ class AgentConfig(_Section, frozen=True, kw_only=True):
     traffic: TrafficConfig = field(default_factory=TrafficConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
     actions: ActionsConfig = field(default_factory=ActionsConfig)
+    operators: OperatorsConfig = field(default_factory=OperatorsConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
 
     def __post_init__(self) -> None:

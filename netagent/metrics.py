@@ -116,6 +116,13 @@ def families(status: Status, reads: Reads) -> Iterator[Metric]:
     yield CounterMetricFamily(
         "netagent_host_clock_steps", "Times that the wall clock jumped.", health.clock_steps
     )
+    for name, text, value in zip(
+        ("read", "missed"),
+        ("Records of jobs' operators read.", "Such records overwritten before they were read."),
+        reads.rings(),
+        strict=True,
+    ):
+        yield CounterMetricFamily(f"netagent_host_operators_{name}", text, value)
     for name, text, value in _gauges(status):
         yield GaugeMetricFamily(f"netagent_host_{name}", text, value)
     findings = GaugeMetricFamily(

@@ -42,6 +42,7 @@ from netagent.wire.messages import (
     ProbeRequest,
     Status,
 )
+from netagent.wire.operators import OperatorsReply, OperatorsRequest
 from netagent.wire.trace import TraceReply, TraceRequest
 from netagent.wire.validate import ValidateReply, ValidateRequest
 from netagent.wire.zone import ZoneReply, ZoneRequest
@@ -109,6 +110,9 @@ class AgentService(Protocol):
     async def zone(self, request: ZoneRequest) -> ZoneReply:
         """Read the databases of the controller that this host has itself."""
 
+    async def operators(self, request: OperatorsRequest) -> OperatorsReply:
+        """Return what training jobs of this host recorded."""
+
     async def act(self, request: ActionRequest, peer: str | None) -> ActionReply:
         """Do what the analyzer, `peer`, asks for, where this host's owner permits it."""
 
@@ -170,6 +174,9 @@ ROUTES: dict[str, dict[str, Handler]] = {
     },
     "/v1/actions": {
         "POST": lambda service, request: service.act(request.message(ActionRequest), request.peer)
+    },
+    "/v1/operators": {
+        "POST": lambda service, request: service.operators(request.message(OperatorsRequest))
     },
     "/v1/flows": {"GET": _flows},
     "/v1/zone": {"POST": lambda service, request: service.zone(request.message(ZoneRequest))},

@@ -79,6 +79,11 @@ KERNEL = Capability(
         and importlib.util.find_spec("bcc") is not None
     ),
 )
+UPROBES = Capability(
+    "uprobes",
+    "run as root, with tracefs mounted, on a kernel with CONFIG_UPROBE_EVENTS",
+    lambda: os.geteuid() == 0 and Path("/sys/kernel/tracing/uprobe_events").exists(),
+)
 PROMETHEUS = Capability(
     "prometheus",
     "make setup-prometheus",

@@ -4,7 +4,7 @@
 from pathlib import Path, PurePath
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("analyzer", "bpf", "netagent", "ovs_checks", "vagrant")
+PACKAGES = ("analyzer", "bpf", "netagent", "netagent_torch", "ovs_checks", "vagrant")
 UNTESTED = Path(__file__).with_name("mirror.txt")
 MODULES = {
     str(path.relative_to(ROOT))

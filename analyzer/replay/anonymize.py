@@ -44,7 +44,7 @@ NOTHING = "::"
 """What becomes of what looks like an IPv6 address and is none."""
 APART = {"rpc_url"}
 """Fields that are left empty: nothing is decided by them, and they may name a domain."""
-LEFT_OUT = {"inventory", "controller", "unprobed"}
+LEFT_OUT = {"inventory", "controller", "unprobed", "operators"}
 """Fields that are left out: nothing is decided by them, releases of kernels may name a company, and
 logical ports name pods.
 """

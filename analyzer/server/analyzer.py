@@ -18,6 +18,7 @@ from analyzer.controllers.kubernetes import Api
 from analyzer.fleet import Fleet
 from analyzer.intake.controller import check_controller
 from analyzer.intake.inventory import parts_of
+from analyzer.intake.operators import reported
 from analyzer.intake.reports import Reports
 from analyzer.intake.take import keep
 from analyzer.intake.totals import Totals
@@ -27,6 +28,7 @@ from analyzer.intent.model import Intent
 from analyzer.intent.ovn import SOURCE
 from analyzer.judge import messages
 from analyzer.judge.workers import Workers
+from analyzer.operators.keeper import Keeper
 from analyzer.replay import records
 from analyzer.replay.tape import TapedRegistry, roster_of
 from analyzer.review.words import Accuracy, Book, accuracy
@@ -114,6 +116,7 @@ class Counters:
     bad_inventories: int = 0
     bad_controllers: int = 0
     bad_unprobed: int = 0
+    bad_operators: int = 0
     refused_summaries: int = 0
     registrations: int = 0
     replayed: int = 0
@@ -179,6 +182,8 @@ class Analyzer:
     uniformity: Uniformity = field(default_factory=Uniformity)
     unprobed: Newest[Unprobed] = field(default_factory=Newest)
     """What hosts said last of their ports that are no endpoint."""
+    operators: Keeper = field(default_factory=Keeper)
+    """What hosts said last of what jobs communicate."""
     workers: Workers = field(default_factory=Workers)
     controller: Controller | Zones | None = None
     """None where none is configured."""
@@ -469,6 +474,7 @@ class Analyzer:
         self._compare(summary, wall_ns)
         self._drive(summary, wall_ns)
         self._leave_out(summary, wall_ns)
+        self._record(summary, wall_ns)
         return True
 
     def _compare(self, summary: SummaryHead, wall_ns: int) -> None:
@@ -509,6 +515,18 @@ class Analyzer:
             log.warning("unprobed_unusable", host=summary.host, error=str(error))
             return
         self.unprobed.take(summary.host, summary.start_ns, summary.unprobed, wall_ns)
+
+    def _record(self, summary: SummaryHead, wall_ns: int) -> None:
+        """Take what a host says of jobs' operators; else as `_compare`."""
+        if summary.operators is None:
+            return
+        try:
+            said = reported(summary.operators)
+        except RemoteProtocolError as error:
+            self.counters.bad_operators += 1
+            log.warning("operators_unusable", host=summary.host, error=str(error))
+            return
+        self.operators.take(summary.host, said, wall_ns)
 
     def refused(self, why: messages.Refused) -> None:
         """Note that a stored summary could not be used."""
@@ -637,6 +655,7 @@ class Analyzer:
             self.uniformity.expire(wall_ns)
             self.driven.expire(wall_ns)
             self.unprobed.expire(wall_ns)
+            self.operators.expire(wall_ns)
             self.admission.forget(self.monotonic())
             gone = await self.store.trim(
                 before_ns=wall_ns - keep.age_s * 10**9, max_bytes=keep.bytes

@@ -146,6 +146,27 @@ def certificate(config: AgentConfig, now_s: float) -> str:
     return f"until {until}, {renews}; {len(trust.revoked)} others revoked"
 
 
+def rings(folder: str) -> str:
+    """Say how many jobs' rings are in `folder`; raises CapabilityMissing where it is not there."""
+    try:
+        names = [each for each in Path(folder).iterdir() if each.suffix == ".ring"]
+    except OSError as error:
+        remedy = f"start the agent, or make {folder} with mode 1777 ({error.strerror})"
+        raise CapabilityMissing("operators", remedy) from error
+    return f"{len(names)} processes record into {folder}"
+
+
+def uprobes() -> str:
+    """Say that functions of libraries can be watched; raises CapabilityMissing where not."""
+    events = Path("/sys/kernel/tracing/uprobe_events")
+    if not events.exists():
+        remedy = "mount -t tracefs tracefs /sys/kernel/tracing, with CONFIG_UPROBE_EVENTS"
+        raise CapabilityMissing("uprobes", remedy)
+    if not os.access(events, os.W_OK) or os.geteuid():
+        raise CapabilityMissing("uprobes", "run the agent as root")
+    return "gloo and NCCL can be watched"
+
+
 async def analyzer_answers(config: AgentConfig) -> str:
     """Speak one line of HTTP with the analyzer, and TLS before; raises CapabilityMissing."""
     parts = urlsplit(config.analyzer.url)

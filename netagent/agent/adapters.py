@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from netagent.adapters.clock import wall_ns
+from netagent.adapters.host.rings import Rings
 from netagent.adapters.host.traffic import TrafficSampler
 from netagent.adapters.host.zone import ZoneDoor, folders_of
 from netagent.adapters.paths.outer import Sighting
@@ -19,6 +21,7 @@ from netagent.adapters.probes.opener import TransportOpener
 from netagent.adapters.probes.pace import Pace
 from netagent.adapters.probes.udp_transport import Answering
 from netagent.adapters.rdma.host import REPLIES_PER_PROBE_CAP, RdmaHost
+from netagent.adapters.workers.operators import OperatorWorker
 from netagent.adapters.workers.trace import SOCKET, TraceWorker
 from netagent.collect.traffic import TrafficRecorder
 from netagent.collect.windows import WindowTally
@@ -74,6 +77,8 @@ class Adapters:
     sampler: TrafficSampler
     traffic: TrafficRecorder
     zone: ZoneDoor
+    rings: Rings
+    operator_worker: OperatorWorker
 
     def close(self) -> None:
         """Close sockets, end helper processes; the clients of HTTP are closed by who awaits it."""
@@ -118,4 +123,6 @@ def build(config: AgentConfig, vswitch: VswitchRpc, on_rdma: Callable[[], None])
         sampler=sampler,
         traffic=TrafficRecorder(tick_ns),
         zone=ZoneDoor(config.host, folders_of(config.ovs.ovn_databases, config.ovs.ovn_rundir)),
+        rings=Rings(config.operators, wall_ns),
+        operator_worker=OperatorWorker(config.operators),
     )

@@ -40,6 +40,7 @@ from netagent.wire.messages import (
     ProbeRequest,
     Status,
 )
+from netagent.wire.operators import OperatorsReply, OperatorsRequest
 from netagent.wire.trace import TraceReply, TraceRequest
 from netagent.wire.validate import ValidateReply, ValidateRequest
 from netagent.wire.zone import ZoneReply, ZoneRequest
@@ -128,6 +129,13 @@ class Answers:
         """Read the databases of the controller that this host has itself."""
         self._spare(Shed.WALKS, "reads of OVN's databases")
         return await self._adapters.zone.read(request)
+
+    async def operators(self, request: OperatorsRequest) -> OperatorsReply:
+        """Return what jobs of this host recorded of a time."""
+        if not self._config.operators.enabled:
+            raise CapabilityMissing("operators", "set enabled = true in [operators] of this host")
+        self._spare(Shed.TRACES, "records of operators")
+        return await asyncio.to_thread(self._adapters.rings.answer, request)
 
     async def trace(self, request: TraceRequest) -> TraceReply:
         """Count a flow's packets at each stage of the virtual switch, in a worker process."""

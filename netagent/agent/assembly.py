@@ -50,6 +50,7 @@ class Agent:
             self.answers.status,
             totals=lambda: windows.totals,
             devices=lambda: adapters.rdma.devices() if adapters.rdma is not None else (),
+            rings=lambda: (adapters.rings.read, adapters.rings.missed),
             certificate_ends_s=lambda: adapters.trust.expires_s if adapters.trust else None,
         )
 
@@ -75,6 +76,8 @@ class Agent:
                     ("shipping", adapters.shipper.run),
                     ("acting", self._acting.run),
                     ("reopening", membership.reopen),
+                    ("operators", adapters.rings.run),
+                    ("operator probes", adapters.operator_worker.run),
                     ("traffic", lambda: adapters.sampler.run(adapters.traffic.add)),
                 ):
                     group.create_task(_supervised(name, work))

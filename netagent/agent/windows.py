@@ -108,6 +108,7 @@ class Windows:
             inventory=self._inventory.of(self._membership.inventory, start_ns=window.start_ns),
             controller=self._controller.of(self._membership.controller, start_ns=window.start_ns),
             unprobed=self._unprobed.of(self._membership.unprobed, start_ns=window.start_ns),
+            operators=adapters.rings.close_window(),
         )
         adapters.shipper.submit(window.start_ns, deflated(encode(summary)))
 

@@ -34,6 +34,7 @@ from netagent.wire.messages import (
     Summary,
     TrafficBlock,
 )
+from netagent.wire.operators import OperatorColumns
 from netagent.wire.rounding import FEW, HOST_BITS, rounded_ln, rounded_ns, rounded_variance
 from netagent.wire.unprobed import Unprobed
 
@@ -135,6 +136,7 @@ class WindowTally:
         inventory: Inventory | None = None,
         controller: ControllerState | None = None,
         unprobed: Unprobed | None = None,
+        operators: OperatorColumns | None = None,
     ) -> Summary:
         """Return the window's summary and begin the next window."""
         rows = _in_order({f: t for f, t in self._flows.items() if t.sent or t.rtt.count})
@@ -161,6 +163,7 @@ class WindowTally:
             inventory=inventory,
             controller=controller,
             unprobed=unprobed,
+            operators=operators,
             findings=tuple(findings),
             health=health,
         )

@@ -113,6 +113,11 @@ async def diagnose(
     }
     if config is None or config.ovs.integration_bridge:
         optional |= {"eBPF": lambda: _ebpf(view), "kernel datapath": _kernel_datapath}
+    if config is not None and config.operators.enabled:
+        folder = config.operators.folder
+        optional["operators"] = lambda: capabilities.rings(folder)
+        if config.operators.uprobes:
+            optional["uprobes"] = capabilities.uprobes
     table = [await _try(name, check, needed=True) for name, check in needed.items()]
     table += [await _try(name, check, needed=False) for name, check in optional.items()]
     return table + (_deep(config, view) if deep else [])

@@ -26,6 +26,8 @@ class Reads:
     devices: Callable[[], Iterable[RdmaDevice]]
     certificate_ends_s: Callable[[], float | None]
     """Unix time; None without TLS."""
+    rings: Callable[[], tuple[int, int]] = lambda: (0, 0)
+    """Records of operators that were read, and that were missed, since the start."""
 
 
 def counters_of(devices: Iterable[RdmaDevice]) -> list[Counter]:

@@ -16,6 +16,7 @@ from netagent.model.ids import EndpointId
 from netagent.wire.columns import F32, N16, N32, U8, U16, U64
 from netagent.wire.controller import ControllerState
 from netagent.wire.inventory import Inventory
+from netagent.wire.operators import OperatorColumns
 from netagent.wire.unprobed import Unprobed
 from netagent.wire.walk import LocalWalk, Options
 
@@ -204,6 +205,8 @@ class SummaryHead(Struct, frozen=True, kw_only=True):
     switch."""
     unprobed: Unprobed | None = None
     """What of the host's virtual switch is no endpoint, as `inventory`; older agents never say."""
+    operators: OperatorColumns | None = None
+    """What training jobs of the host communicated; None where nobody records it."""
     health: Health = field(default_factory=Health)
 
     @property

@@ -20,6 +20,7 @@ from tests.bench import (
     joining,
     judging,
     month,
+    operators_cost,
     rdma,
     receiving,
     scale,
@@ -48,6 +49,7 @@ BENCHES: dict[str, Callable[[], Iterable[dict[str, object]]]] = {
     "agent-attacked": agent_attacked.run,
     "skeleton": skeleton.run,
     "flows": flows.run,
+    "operators-cost": operators_cost.run,
     "rdma": rdma.run,
     "bpf": bpf.run,
 }

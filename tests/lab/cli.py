@@ -23,6 +23,7 @@ from tests.lab import (
     drill,
     health,
     learning,
+    operators,
     rdma,
     report,
     soak,
@@ -265,6 +266,15 @@ def _demo_skeleton(lab: Lab, options: argparse.Namespace) -> Answer:
     return _sums(report.lines(), "not everything was right: see above", good=report.good)
 
 
+def _demo_operators(lab: Lab, options: argparse.Namespace) -> Answer:
+    names = tuple(options.faults.split(",")) if options.faults else ()
+    made = operators.run(lab, _progress, faults=names, output=Path(options.output))
+    text = "\n".join(operators.lines(made))
+    if any(each.right is False for each in made):
+        raise LabError(text, f"what was recorded, and told: {options.output}")
+    return [asdict(each) for each in made], text
+
+
 def _sums(lines: list[str], remedy: str, *, good: bool) -> Answer:
     """Return what a run came to; raise LabError with it where that is not good."""
     text = "\n".join(lines)
@@ -343,6 +353,12 @@ def _show_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:
         _demo_skeleton,
     )  # fmt: skip
     learn.add_argument("--rounds", type=int, default=3, help="faults by each list (default: 3)")
+    told = add(
+        "demo-operators", "a real job that is broken, and who holds it up", "demo-operators",
+        _demo_operators,
+    )  # fmt: skip
+    told.add_argument("--faults", help="comma-separated (default: all)")
+    told.add_argument("--output", default=str(operators.OUTPUT), help="(default: %(default)s)")
     fresh = add(
         "starts", "break labs that have only just come up", "starts --delays-s 0 --runs 1", _starts
     )

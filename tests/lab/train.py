@@ -7,7 +7,10 @@ Each stage is a Megatron block (column parallel, GeLU, row parallel), its schedu
 are summed over replicas at the end of each step. A GPU's time is slept: what is real here is who
 sends what to whom, and when.
 
-What the groups are is written down by the job itself, from its own process groups.
+What the groups are is written down by the job itself, from its own process groups. What it does is
+recorded where NETAGENT_TORCH=1 (`netagent_torch`). It does what `--folder`/wrong.json says, so that
+a lab breaks a job as it breaks a network: a rank that computes slowly, a slow data loader, a
+collective that is skipped, stages of unequal size, collections of garbage on all ranks.
 """
 
 import argparse
@@ -22,6 +25,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+
+import netagent_torch
+from tests.lab.wrong import Wrong
 
 TIMEOUT = timedelta(seconds=60)
 """A rank that hears nothing for so long gives up, as NCCL's watchdog would."""
@@ -52,6 +58,7 @@ class Groups:
                 group = dist.new_group(members, timeout=TIMEOUT)  # every rank must, in one order
                 if dist.get_rank() in members:
                     mine[kind], mine[f"{kind}_ranks"] = group, members
+                    netagent_torch.describe(group, kind)
         stages = tuple(mine["pp_ranks"])
         here = stages.index(dist.get_rank())
         return cls(mine["dp"], mine["tp"], mine["pp"], stages, here), truth
@@ -110,9 +117,13 @@ class Pipeline:
         self._last = groups.stage == len(groups.stages) - 1
         self._shape = (options.tokens, options.hidden)
         self._sending: list[Any] = []
+        self._wrong = Wrong()
 
-    def step(self) -> float:
+    def step(self, wrong: Wrong) -> float:
         """Train one step; return its loss, 0 where this is not the last stage."""
+        self._wrong = wrong
+        with netagent_torch.span("data-loader"):
+            time.sleep(self._options.load_s + wrong.loads_s)
         count = self._options.microbatches
         ahead = min(len(self._groups.stages) - self._groups.stage - 1, count)
         inside: list[tuple[Tensor, Tensor]] = []
@@ -125,10 +136,15 @@ class Pipeline:
         for sent in self._sending:
             sent.wait()
         self._sending.clear()
+        if wrong.collects_s:
+            with netagent_torch.span("garbage-collection"):
+                time.sleep(wrong.collects_s)
         for parameter in self._block.parameters():
             dist.all_reduce(parameter.grad, group=self._groups.dp)
             parameter.data -= RATE * parameter.grad / self._options.dp
             parameter.grad = None
+        if self._options.norm and not wrong.skips:
+            dist.all_reduce(torch.ones(1))
         return sum(losses)
 
     def _forward(self, number: int, losses: list[float]) -> tuple[Tensor, Tensor]:
@@ -137,8 +153,9 @@ class Pipeline:
         else:
             values = self._receive(self._groups.stage - 1, 2 * number)
         values.requires_grad_()
+        with netagent_torch.span("forward-compute", compute=True, microbatch=number):
+            self._compute(1)
         made = self._block(values)
-        time.sleep(self._options.forward_s)  # a GPU's time
         if self._last:
             made = (made - 1).square().mean() / self._options.microbatches
             losses.append(made.item())
@@ -148,11 +165,16 @@ class Pipeline:
 
     def _backward(self, number: int, values: Tensor, made: Tensor) -> None:
         grad = None if self._last else self._receive(self._groups.stage + 1, 2 * number + 1)
+        with netagent_torch.span("backward-compute", compute=True, microbatch=number):
+            self._compute(2)
         made.backward(grad)
-        time.sleep(2 * self._options.forward_s)  # a GPU's time: twice the forward pass
         if not self._first:
             assert values.grad is not None
             self._send(values.grad, self._groups.stage - 1, 2 * number + 1)
+
+    def _compute(self, passes: int) -> None:
+        """Take a GPU's time: a forward pass, or the two that a backward pass is worth."""
+        time.sleep(passes * self._options.forward_s * self._wrong.factor)
 
     def _send(self, values: Tensor, stage: int, tag: int) -> None:
         sending = dist.isend(values, self._groups.stages[stage], self._groups.pp, tag)
@@ -167,6 +189,7 @@ class Pipeline:
 def main(argv: Sequence[str] | None = None) -> None:
     """Train until killed, or for some steps."""
     options = _parser().parse_args(argv)
+    netagent_torch.autoload()
     torch.set_num_threads(1)
     torch.manual_seed(options.rank)
     world = options.dp * options.pp * options.tp
@@ -180,7 +203,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     pipeline = Pipeline(options, groups)
     for number in range(options.steps or 2**31):
         began = time.monotonic()
-        loss = pipeline.step()
+        netagent_torch.step(number)
+        wrong = Wrong.read(options.folder, options.rank, groups.stage, number)
+        loss = pipeline.step(wrong)
         took_s = time.monotonic() - began
         print(f"step {number}: {took_s:.2f} s, loss {loss:.4f}", flush=True)
         time.sleep(options.pause_s)  # the optimizer's, and the next batch's
@@ -198,6 +223,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--tokens", type=int, default=256, help="of a microbatch")
     parser.add_argument("--microbatches", type=int, default=4)
     parser.add_argument("--forward-s", type=float, default=0.1, help="a GPU's forward pass")
+    parser.add_argument(
+        "--norm", type=int, default=0, help="1: all ranks sum one number up at the end of a step"
+    )
+    parser.add_argument("--load-s", type=float, default=0.0, help="the data loader's time")
     parser.add_argument("--pause-s", type=float, default=0.8, help="between two steps")
     return parser
 

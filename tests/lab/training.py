@@ -4,7 +4,9 @@
 import json
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from signal import Signals
 
 from tests.lab.commands import run, wait_for
 from tests.lab.errors import LabError
@@ -27,7 +29,14 @@ class Training:
         self.endpoints = tuple(c.endpoint(rail) for c in ordered for rail in range(rails))
         """By rank."""
 
-    def start(self, *, dp: int, pp: int, **options: float) -> None:
+    @property
+    def folder(self) -> Path:
+        """Where the job meets, and reads what is wrong with it."""
+        return self._folder
+
+    def start(
+        self, *, dp: int, pp: int, environment: Mapping[str, str] | None = None, **options: float
+    ) -> None:
         """Start every rank, and return once the job knows its groups."""
         ranks = len(self.endpoints)
         tp = ranks // (dp * pp)
@@ -38,10 +47,12 @@ class Training:
         self._folder.mkdir(parents=True)
         degrees = ("--dp", str(dp), "--pp", str(pp), "--tp", str(tp))
         more = [part for name, value in options.items() for part in (_flag(name), str(value))]
+        given = [f"{name}={value}" for name, value in (environment or {}).items()]
         for rank, endpoint in enumerate(self.endpoints):
             self._processes.start(
                 self._name(rank),
                 *("env", f"GLOO_SOCKET_IFNAME={endpoint.interface}", "OMP_NUM_THREADS=1"),
+                *(f"RANK={rank}", f"WORLD_SIZE={ranks}", *given),
                 *(sys.executable, "-m", "tests.lab.train", "--folder", str(self._folder)),
                 *("--rank", str(rank), *degrees, *more),
                 namespace=endpoint.container.namespace,
@@ -65,6 +76,19 @@ class Training:
     def alive(self) -> bool:
         """Tell whether every rank lives."""
         return all(self._processes.pid(self._name(r)) for r in range(len(self.endpoints)))
+
+    def pid(self, rank: int) -> int | None:
+        """Return the process of a rank; None where it is dead."""
+        return self._processes.pid(self._name(rank))
+
+    def steps(self, rank: int = 0) -> int:
+        """Return how many steps a rank has done."""
+        log = self._processes.log_file(self._name(rank))
+        return log.read_text().count("\nstep ") if log.exists() else 0
+
+    def signal(self, rank: int, number: Signals) -> None:
+        """Send a signal to a rank."""
+        self._processes.signal(self._name(rank), number)
 
     def _formed(self) -> bool:
         if not self.alive():

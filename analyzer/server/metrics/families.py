@@ -188,6 +188,7 @@ FAMILIES = (
         bad_inventories="Inventories of hosts that could not be used.",
         bad_controllers="What hosts said of controllers that could not be used.",
         bad_unprobed="What hosts said of ports that are no endpoint that could not be used.",
+        bad_operators="What hosts said of jobs' operators that could not be used.",
         refused_summaries="Summaries not taken: the disk refused, or judging was behind.",
         registrations="Registrations taken.",
         unreadable_summaries="Stored summaries that were to be read and could not be.",

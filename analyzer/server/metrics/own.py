@@ -10,7 +10,8 @@ from analyzer.server.metrics.families import Row
 
 RECEIVED = (
     "summaries", "duplicates", "bad_summaries", "bad_inventories",
-    "bad_controllers", "bad_unprobed", "refused_summaries", "registrations", "unreadable_summaries",
+    "bad_controllers", "bad_unprobed", "bad_operators", "refused_summaries", "registrations",
+    "unreadable_summaries",
 )  # fmt: skip
 """Names of the analyzer's counters."""
 Family = tuple[str, list[Row]]

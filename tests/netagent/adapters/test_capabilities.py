@@ -13,7 +13,9 @@ from netagent.adapters.capabilities import (
     clock_synchronised,
     missing_privileges,
     packet_socket,
+    rings,
     timestamps,
+    uprobes,
     writable,
 )
 from netagent.config import AgentConfig, AnalyzerConfig, TlsConfig
@@ -140,3 +142,27 @@ def test_an_analyzer_that_is_not_there_or_says_nothing_is_told(monkeypatch):
     monkeypatch.setattr(capabilities, "_REPLY_S", 0.05)
     with pytest.raises(CapabilityMissing, match="no answer from"):
         knock(FakeAnalyzer(answer=lambda _: None))
+
+
+def test_rings_are_counted_where_their_folder_is(tmp_path):
+    (tmp_path / "1-a.ring").touch()
+    (tmp_path / "else").touch()
+    assert rings(str(tmp_path)).startswith("1 processes")
+    with pytest.raises(CapabilityMissing, match="mode 1777"):
+        rings(str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(("there", "user"), [(False, 0), (True, 1000)])
+def test_uprobes_need_tracefs_and_root(monkeypatch, there, user):
+    monkeypatch.setattr("netagent.adapters.capabilities.Path.exists", lambda _path: there)
+    monkeypatch.setattr("netagent.adapters.capabilities.os.access", lambda *_: True)
+    monkeypatch.setattr("netagent.adapters.capabilities.os.geteuid", lambda: user)
+    with pytest.raises(CapabilityMissing, match="root" if there else "tracefs"):
+        uprobes()
+
+
+def test_uprobes_that_can_be_had_are_told(monkeypatch):
+    monkeypatch.setattr("netagent.adapters.capabilities.Path.exists", lambda _path: True)
+    monkeypatch.setattr("netagent.adapters.capabilities.os.access", lambda *_: True)
+    monkeypatch.setattr("netagent.adapters.capabilities.os.geteuid", lambda: 0)
+    assert "gloo" in uprobes()

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a host's jobs communicated, decoded: the sums of a window, and records that were asked for.
+
+A host's word, which it has from jobs, who may say anything: all of it is bounded here.
+"""
+
+from collections.abc import Sequence
+from itertools import count
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from analyzer.intake.columns import column, columns
+from analyzer.operators.keeper import Reported, Row, Told
+from analyzer.operators.log import NEVER, UNKNOWN, Group, GroupKind, Kind, Log, Place, State, log_of
+from netagent.model.errors import RemoteProtocolError
+from netagent.wire.operators import (
+    MOST_GROUPS,
+    MOST_MEMBERS,
+    MOST_OPS,
+    MOST_PROCESSES,
+    MOST_RANKS,
+    MOST_RECORDS,
+    MOST_ROWS,
+    MOST_TEXT,
+    NO_GROUP,
+    NONE,
+    OperatorColumns,
+    OperatorGroup,
+    OperatorProcess,
+    OperatorsReply,
+)
+
+_ROW = (
+    "group", "op", "kind", "count", "bytes", "sum_us", "max_us", "median_us", "begun", "ended",
+    "open_ms",
+)  # fmt: skip
+_DETAIL = (
+    "group", "op", "kind", "step", "peer", "tag", "bytes", "sequence", "begun_ns", "ended_ns",
+)  # fmt: skip
+
+
+def reported(said: OperatorColumns) -> tuple[Reported, ...]:
+    """Return what a host says of each of its processes.
+
+    Raises RemoteProtocolError where any of it makes no sense.
+    """
+    _check(said)
+    place = _within(column(said, "process"), len(said.processes), "process")
+    if len(place) > MOST_ROWS:
+        raise RemoteProtocolError(f"{len(place)} rows of operators; {MOST_ROWS} at most")
+    found = columns(said, _ROW, len(place))
+    _check_rows(found, said)
+    groups = tuple(map(_group, said.groups))
+    rows: list[list[Row]] = [[] for _ in said.processes]
+    for number, values in zip(place.tolist(), zip(*(found[n].tolist() for n in _ROW), strict=True),
+                              strict=True):  # fmt: skip
+        group, op, kind, *rest = values
+        told = Told(*rest)
+        named = groups[group] if group != NO_GROUP else None
+        rows[number].append(Row(named, said.ops[op], Kind(kind), told))
+    return tuple(
+        Reported(each, tuple(mine)) for each, mine in zip(said.processes, rows, strict=True)
+    )
+
+
+def log_of_replies(replies: Sequence[tuple[str, OperatorsReply]]) -> Log:
+    """Return the log that hosts' replies make; each comes with the name of its host.
+
+    Raises RemoteProtocolError where one makes no sense. Of two processes that claim one rank, the
+    second is left out, and a note says so.
+    """
+    parts: list[dict[str, NDArray[np.int64]]] = []
+    groups: dict[tuple[str, str], Group] = {}
+    ops: dict[str, int] = {}
+    owners: dict[int, tuple[str, int]] = {}
+    places: dict[int, Place] = {}
+    notes: list[str] = []
+    source, world = "hooks", 0
+    for host, reply in replies:
+        _check(reply)
+        place = _within(column(reply, "process"), len(reply.processes), "process")
+        if len(place) > MOST_RECORDS:
+            raise RemoteProtocolError(f"{len(place)} records; {MOST_RECORDS} at most")
+        found = columns(reply, _DETAIL, len(place))
+        _check_rows(found, reply)
+        ranks = np.full(len(reply.processes) + 1, UNKNOWN, np.int64)
+        for number, each in enumerate(reply.processes):
+            owner = owners.setdefault(each.rank, (host, each.pid))
+            if each.rank < 0 or owner != (host, each.pid):
+                notes.append(f"a process of {host} that is or claims rank {each.rank} is left out")
+                continue
+            ranks[number], places[each.rank] = each.rank, Place(host)
+            source, world = each.source, max(world, each.world, each.rank + 1)
+        parts.append(_rows(found, ranks[place], reply, groups, ops))
+        if reply.omitted:
+            notes.append(f"{host} left {reply.omitted} older records out")
+    joined = {name: np.concatenate([part[name] for part in parts]) if parts else np.empty(0, int)
+              for name in (*_COLUMNS, "rank")}  # fmt: skip
+    kept = joined["rank"] >= 0
+    return log_of(
+        {name: values[kept] for name, values in joined.items()},
+        ops=tuple(ops) or ("",), groups=tuple(groups.values()), places=places, world=world,
+        unseen=tuple(rank for rank in range(min(world, 1 << 17)) if rank not in places),
+        source=source, notes=tuple(notes),
+    )  # fmt: skip
+
+
+_COLUMNS = (
+    "step", "kind", "op", "group", "peer", "microbatch", "bytes", "sequence", "enqueued_ns",
+    "started_ns", "ended_ns", "state",
+)  # fmt: skip
+
+
+def _rows(
+    found: dict[str, NDArray[np.generic]], ranks: NDArray[np.int64], reply: OperatorsReply,
+    groups: dict[tuple[str, str], Group], ops: dict[str, int],
+) -> dict[str, NDArray[np.int64]]:  # fmt: skip
+    numbers = count(len(groups))
+    table = np.full(NO_GROUP + 1, UNKNOWN, np.int64)
+    places = {key: number for number, key in enumerate(groups)}
+    for number, each in enumerate(reply.groups):
+        key = each.job, each.name
+        if key not in groups:
+            groups[key], places[key] = _group(each), next(numbers)
+        table[number] = places[key]
+    named = np.array([ops.setdefault(name, len(ops)) for name in reply.ops] or [0], np.int64)
+    wide = {name: found[name].astype(np.int64) for name in _DETAIL}
+    ended = wide["ended_ns"] > 0
+    return {
+        "rank": ranks,
+        "step": np.where(wide["step"] == NONE, UNKNOWN, wide["step"]).clip(UNKNOWN, 2**31 - 1),
+        "kind": wide["kind"], "op": named[wide["op"]], "group": table[wide["group"]],
+        "peer": np.where(wide["peer"] == NONE, UNKNOWN, wide["peer"]).clip(UNKNOWN, MOST_RANKS),
+        "microbatch": wide["tag"], "bytes": wide["bytes"].clip(0),
+        "sequence": np.where(wide["sequence"] == 0, UNKNOWN, wide["sequence"]),
+        "enqueued_ns": wide["begun_ns"], "started_ns": wide["begun_ns"],
+        "ended_ns": np.where(ended, wide["ended_ns"], NEVER),
+        "state": np.where(ended, int(State.ENDED), int(State.STARTED)),
+    }  # fmt: skip
+
+
+def _group(said: OperatorGroup) -> Group:
+    members = column(said, "members")
+    if len(members) > MOST_MEMBERS or (len(members) and int(members.max()) >= MOST_RANKS):
+        raise RemoteProtocolError(f"a group of operators with {len(members)} members")
+    kind = said.kind if said.kind in set(GroupKind) else GroupKind.UNKNOWN
+    return Group(said.name, GroupKind(kind), tuple(sorted(set(members.tolist()))))
+
+
+def _within(values: NDArray[np.generic], below: int, what: str) -> NDArray[np.int64]:
+    wide: NDArray[np.int64] = values.astype(np.int64)
+    if len(wide) and int(wide.max()) >= below:
+        raise RemoteProtocolError(f"operators of a {what} that is not in the table")
+    return wide
+
+
+def _check_rows(
+    found: dict[str, NDArray[np.generic]], said: OperatorColumns | OperatorsReply
+) -> None:
+    groups = found["group"].astype(np.int64)
+    _within(np.where(groups == NO_GROUP, 0, groups), max(1, len(said.groups)), "group")
+    if not said.groups and bool((groups != NO_GROUP).any()):
+        raise RemoteProtocolError("operators of a group that is not in the table")
+    _within(found["op"], len(said.ops), "operation")
+    _within(found["kind"], len(Kind), "kind")
+
+
+def _check(said: OperatorColumns | OperatorsReply) -> None:
+    sizes = (
+        (said.processes, MOST_PROCESSES), (said.groups, MOST_GROUPS), (said.ops, MOST_OPS),
+    )  # fmt: skip
+    for table, most in sizes:
+        if len(table) > most:
+            raise RemoteProtocolError(f"a table of {len(table)} operators' names; {most} at most")
+    for text in said.ops:
+        _check_text(text)
+    for each in (*said.processes, *said.groups):
+        _check_named(each)
+
+
+def _check_named(each: Struct) -> None:
+    match each:
+        case OperatorProcess():
+            for text in (each.job, each.source):
+                _check_text(text)
+            if not (-1 <= each.rank < MOST_RANKS and 0 <= each.world <= MOST_RANKS):
+                raise RemoteProtocolError(f"rank {each.rank} of {each.world}")
+        case OperatorGroup():
+            for text in (each.job, each.name, each.kind):
+                _check_text(text)
+
+
+def _check_text(text: str) -> None:
+    if len(text) > MOST_TEXT or not text.isprintable():
+        raise RemoteProtocolError(f"operators with the text {text[:MOST_TEXT]!r}")

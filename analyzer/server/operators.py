@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The route that tells how far a job's ranks came, as hosts' sums say it."""
+
+from litestar import Response, get
+from litestar.params import FromPath
+
+from analyzer.operators.keeper import Known, Row
+from analyzer.server.documents import PROBLEM, gives
+from analyzer.server.http import Call, analyzer_of, as_json
+from analyzer.server.identity import sight
+from analyzer.server.problems import Problem
+
+
+@get("/v1/operators/{job:str}",
+     responses={200: gives("How far each rank came."), 404: PROBLEM}, tags=["tasks"])  # fmt: skip
+async def operators(request: Call, job: FromPath[str]) -> Response[bytes]:
+    """Return what hosts said last of each rank of a job, and of its collectives in each group.
+
+    Of a row, `begun` and `ended` number the newest collective in the group; times are of the
+    newest window in which any ended.
+    """
+    analyzer = analyzer_of(request)
+    if not sight(request, analyzer.config).sees(job) or job not in analyzer.operators.jobs:
+        raise Problem(
+            404, f"nothing is recorded of a job {job!r}", "see docs/collectors.md: record it"
+        )
+    known = analyzer.operators.processes(job)
+    return as_json({"job": job, "ranks": [_plain(each) for each in known]})
+
+
+ROUTES = (operators,)
+
+
+def _plain(of: Known) -> dict[str, object]:
+    process = of.process
+    return {
+        "rank": process.rank, "world": process.world, "host": of.host, "source": process.source,
+        "gone": process.gone, "step": process.step, "missed": process.missed,
+        "left_out": process.left_out, "heard_ns": of.heard_ns,
+        "operations": [_row(each) for each in of.rows],
+        "progress": [
+            {"group": name, "begun": begun, "ended": ended}
+            for name, (begun, ended) in sorted(of.progress.items())
+        ],
+    }  # fmt: skip
+
+
+def _row(of: Row) -> dict[str, object]:
+    group = of.group.name if of.group is not None else ""
+    return {"op": of.op, "kind": of.kind.name.lower(), "group": group, **of.told._asdict()}

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the rings in which jobs record what they communicate.
+
+Whoever may write to the folder may put anything there. So only regular files of a bounded size are
+read, by pread: a mapping could be cut short by its writer, and end this process.
+"""
+
+import asyncio
+import fcntl
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+
+import structlog
+
+from netagent.collect.operators import OperatorTally, Process, Said, answer, wanted
+from netagent.config import OperatorsConfig
+from netagent.wire.operators import (
+    MOST_PROCESSES,
+    OperatorColumns,
+    OperatorsReply,
+    OperatorsRequest,
+)
+from netagent_torch import form
+from netagent_torch.form import Head, Record
+
+LOOK_S = 0.5
+"""Seconds between two looks at the rings. Chosen: ten in a window, so that none takes long."""
+MOST_AT_ONCE = 2048
+"""Most new records of a ring that one look reads; what is behind that is passed over and counted.
+Chosen: two milliseconds of this process, four thousand operations a second."""
+MOST_FILES = 1024
+"""Most files of the folder that are looked at: who may write there may make any number."""
+KEEP_S = 900.0
+"""Seconds for which the ring of a process that ended is kept. Chosen: who asks what happened does
+within minutes."""
+
+log = structlog.get_logger()
+
+
+class Rings:
+    """A host's rings; without `[operators] enabled` it does nothing."""
+
+    def __init__(self, config: OperatorsConfig, wall_ns: Callable[[], int]) -> None:
+        """Read nothing yet."""
+        self._config = config
+        self._wall_ns = wall_ns
+        self.tally = OperatorTally()
+        self._ended_ns: dict[str, int] = {}
+        self.read = 0
+        """Records read so far."""
+        self.missed = 0
+        """Records that were overwritten, or passed over, before they were read."""
+
+    async def run(self) -> None:
+        """Look at the rings until cancelled."""
+        if not self._config.enabled:
+            return
+        folder = Path(self._config.folder)
+        _make(folder)
+        while True:
+            for name in self._names(folder):
+                self._look(folder / name)
+                await asyncio.sleep(0)  # probes are answered in between
+            await asyncio.sleep(LOOK_S)
+
+    def close_window(self) -> OperatorColumns | None:
+        """Return what the window that is over was like; None where there is nothing to say."""
+        if not self._config.enabled:
+            return None
+        self.missed += sum(each.missed for each in self.tally.processes.values())
+        return self.tally.close(self._wall_ns())
+
+    def answer(self, request: OperatorsRequest) -> OperatorsReply:
+        """Return what rings hold still of what is asked for."""
+        found = []
+        for name, process in self.tally.processes.items():
+            if wanted(request, process):
+                with suppress(OSError, ValueError), _opened(self._path(name)) as file:
+                    head = _head(file)
+                    process.head = head
+                    first = max(head.first, head.written - request.most + 1)
+                    found.append((process, _records(file, head, first, head.written)))
+        return answer(request, found)
+
+    def _path(self, name: str) -> Path:
+        return Path(self._config.folder) / name
+
+    def _names(self, folder: Path) -> list[str]:
+        try:
+            with os.scandir(folder) as listed:
+                files = [each.name for each in islice(listed, MOST_FILES)]
+            names = sorted(each for each in files if each.endswith(form.SUFFIX))
+        except OSError:
+            names = []
+        for gone in self.tally.processes.keys() - set(names):
+            del self.tally.processes[gone]
+        # Those that are known come first: others cannot crowd them out.
+        known = [each for each in names if each in self.tally.processes]
+        fresh = [each for each in names if each not in self.tally.processes]
+        kept = (known + fresh)[: min(self._config.most_processes, MOST_PROCESSES)]
+        self.tally.unread = len(names) - len(kept)
+        return kept
+
+    def _look(self, path: Path) -> None:
+        try:
+            with _opened(path) as file:
+                self._take(path, file)
+        except (OSError, ValueError) as error:
+            self.tally.unread += 1
+            if path.name in self.tally.processes:
+                log.warning("ring_unreadable", ring=path.name, error=str(error))
+                del self.tally.processes[path.name]
+
+    def _take(self, path: Path, file: int) -> None:
+        head = _head(file)
+        process = self.tally.processes.get(path.name)
+        if process is None:
+            process = Process(head, os.fstat(file).st_uid)
+            process.next = max(head.first, head.written - MOST_AT_ONCE + 1)
+            self.tally.processes[path.name] = process
+        if head.lines_used != process.head.lines_used or not process.said.ops:
+            data = os.pread(file, head.lines_used, form.HEAD_BYTES)
+            process.said = Said.of(form.read_lines(data))
+        process.head = head
+        if head.written < process.next - 1:  # nobody's counter goes back
+            raise ValueError("a ring that went back")
+        first = max(process.next, head.first, head.written - MOST_AT_ONCE + 1)
+        process.missed += first - process.next
+        for number in list(process.open):
+            again = _records(file, head, number, number)
+            if again:
+                process.take(again)
+            else:
+                process.forget(number)
+        fresh = _records(file, head, first, head.written)
+        process.take(fresh)
+        self.read += len(fresh)
+        process.next = head.written + 1
+        self._follow_end(path, file, process)
+
+    def _follow_end(self, path: Path, file: int, process: Process) -> None:
+        if not process.gone:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return  # its writer holds it, and lives
+            process.gone = True
+            self._ended_ns[path.name] = self._wall_ns()
+        elif self._wall_ns() - self._ended_ns.get(path.name, 0) > KEEP_S * 1e9:
+            self._ended_ns.pop(path.name, None)
+            path.unlink(missing_ok=True)
+
+
+def _make(folder: Path) -> None:
+    with suppress(OSError):  # it is there, and may be somebody else's to change
+        folder.mkdir(mode=0o1777, parents=True)
+        folder.chmod(0o1777)  # jobs of any user write there, each its own
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise ValueError("no regular file")
+        yield file
+    finally:
+        os.close(file)
+
+
+def _head(file: int) -> Head:
+    return form.read_head(os.pread(file, form.HEAD.size, 0))
+
+
+def _records(file: int, head: Head, first: int, last: int) -> list[Record]:
+    """Return the records of these numbers that are there, in order."""
+    found: list[Record] = []
+    while first <= last:
+        place = (first - 1) % head.capacity
+        count = min(last - first + 1, head.capacity - place)
+        data = os.pread(file, count * form.RECORD_BYTES, head.offset(first))
+        found += [
+            record
+            for number, record in enumerate(form.read_records(data), first)
+            if record.number == number
+        ]
+        first += count
+    return found

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps the process that watches gloo and NCCL (`bpf.operators`), where `[operators] uprobes` says.
+
+It needs what the agent must not hold, and ends with its stdin, so it does not outlive the agent.
+What it sees it writes into rings, beside those of jobs.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import suppress
+
+import msgspec
+import structlog
+
+from netagent.config import OperatorsConfig
+
+AGAIN_S = 600.0
+"""Seconds after which a host that could not is asked again. Chosen: somebody has to change it."""
+SOON_S = 10.0
+"""Seconds after which a worker that died is started again. Chosen: no loop of starts."""
+
+log = structlog.get_logger()
+
+
+class _Said(msgspec.Struct):
+    attached: int = 0
+    error: str = ""
+    remedy: str = ""
+
+
+class OperatorWorker:
+    """Runs the worker until cancelled; without `uprobes` it does nothing."""
+
+    def __init__(self, config: OperatorsConfig) -> None:
+        """Start nothing yet."""
+        self._config = config
+        self.attached = 0
+        """Functions that are watched now."""
+        self.refusal = ""
+        """Why this host cannot, and what would help; "" where it can."""
+
+    async def run(self) -> None:
+        """Keep a worker at work."""
+        while self._config.enabled and self._config.uprobes:
+            await self._once()
+            self.attached = 0
+            await asyncio.sleep(AGAIN_S if self.refusal else SOON_S)
+
+    async def _once(self) -> None:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "bpf.operators"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        if process.stdin is None or process.stdout is None:
+            raise RuntimeError("the worker was started without pipes")
+        try:
+            with suppress(BrokenPipeError, ConnectionResetError):  # its exit code says why
+                process.stdin.write(msgspec.json.encode({"folder": self._config.folder}) + b"\n")
+                await process.stdin.drain()
+            while line := await process.stdout.readline():
+                self._hear(line)
+            log.warning("operator_probes_ended", code=await process.wait())
+        finally:
+            process.stdin.close()
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGTERM)
+                await process.wait()
+
+    def _hear(self, line: bytes) -> None:
+        try:
+            said = msgspec.json.decode(line, type=_Said)
+        except msgspec.DecodeError:
+            return
+        self.attached = said.attached
+        refusal = f"{said.error}: {said.remedy}" if said.error else ""
+        if refusal and refusal != self.refusal:
+            log.warning("operators_unprobed", error=said.error, remedy=said.remedy)
+        self.refusal = refusal

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+import contextlib
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzer.intake.operators import log_of_replies, reported
+from analyzer.operators.log import NEVER, UNKNOWN, GroupKind, Kind, State
+from netagent.collect.operators import OperatorTally, Process, Said, answer
+from netagent.model.errors import RemoteProtocolError
+from netagent.wire.columns import pack
+from netagent.wire.operators import (
+    NO_GROUP,
+    OperatorColumns,
+    OperatorGroup,
+    OperatorProcess,
+    OperatorsReply,
+    OperatorsRequest,
+)
+from netagent_torch import form
+from netagent_torch.form import Head, Record
+
+MS = 1_000_000
+HEAD = Head(1024, 1024, 0, 0, 4711, 10**18, 0, 0)
+REQUEST = OperatorsRequest(job="train-a")
+
+
+def process(rank):
+    lines = [
+        {"op": 0, "name": "all_reduce"},
+        {"op": 1, "name": "send"},
+        {"job": "train-a", "rank": rank, "world": 2},
+        {"group": 0, "name": "0:world", "size": 2, "members": [0, 1]},
+        {"group": 0, "kind": "dp"},
+    ]
+    return Process(HEAD._replace(pid=100 + rank), said=Said.of(lines))
+
+
+def records(*, ended=True):
+    end = 9 * MS if ended else 0
+    return [
+        Record(1, MS, MS, 5 * MS, 64, 1, 3, -1, 0, 0, form.COLLECTIVE, 0),
+        Record(2, 6 * MS, 6 * MS, end, 32, 1, 3, 1, 1, 0, form.SEND, 2),
+        Record(3, 6 * MS, 6 * MS, 7 * MS, 0, 0, 3, -1, 9, 0xFFFF, form.COMPUTE, 4),
+    ]
+
+
+def window():
+    mine = process(0)
+    mine.take(records())
+    tally = OperatorTally()
+    tally.processes["a"] = mine
+    return tally.close(10**18 + 5_000 * MS)
+
+
+def test_what_an_agent_says_is_read():
+    (said,) = reported(window())
+    assert said.process.rank == 0
+    rows = {row.op: row for row in said.rows}
+    assert rows["all_reduce"].told.ended == 1
+    assert rows["all_reduce"].told.sum_us == 4000
+    assert rows["all_reduce"].group.kind is GroupKind.DATA
+    assert rows["all_reduce"].group.members == (0, 1)
+    assert rows["?"].kind is Kind.COMPUTE
+    assert rows["?"].group is None
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"process": [9]}, {"group": [7]}, {"op": [5]}, {"kind": [5]}, {"count": [1, 2, 3]},
+    ],
+)  # fmt: skip
+def test_a_row_of_nothing_in_the_tables_is_refused(broken):
+    good = {"process": [0], "group": [NO_GROUP], "op": [0], "kind": [0], "bytes": [0],
+            "sum_us": [0]}  # fmt: skip
+    tables = {"processes": (OperatorProcess(job="a"),), "ops": ("x",)}
+    reported(pack(OperatorColumns, **tables, **good))
+    with pytest.raises(RemoteProtocolError):
+        reported(pack(OperatorColumns, **tables, **(good | broken)))
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {"ops": ("a\n",)},
+        {"processes": (OperatorProcess(job="x" * 65),)},
+        {"processes": (OperatorProcess(job="x", rank=1 << 20),)},
+        {"groups": (OperatorGroup(job="a", name="b", members=b"\0\0\0"),)},
+        {"groups": (OperatorGroup(job="a", name="b", members=b"\xff\xff\xff\xff"),)},
+    ],
+)
+def test_a_table_out_of_bounds_is_refused(tables):
+    with pytest.raises(RemoteProtocolError):
+        reported(OperatorColumns(**tables))
+
+
+COLUMNS = ["process", "group", "op", "kind", "count", "bytes", "sum_us", "max_us", "open_ms"]
+
+
+@given(st.sampled_from(COLUMNS), st.binary(max_size=64))
+def test_any_column_is_read_or_refused(name, data):
+    with contextlib.suppress(RemoteProtocolError):
+        reported(msgspec.structs.replace(window(), **{name: data}))
+
+
+def test_replies_of_hosts_make_a_log():
+    replies = [
+        ("h0", answer(REQUEST, [(process(0), records())])),
+        ("h1", answer(REQUEST, [(process(1), records(ended=False))])),
+    ]
+    log = log_of_replies(replies)
+    assert log.rank.tolist() == [0, 0, 0, 1, 1, 1]
+    assert log.world == 2
+    assert [log.ops[n] for n in log.op[:3]] == ["all_reduce", "send", "?"]
+    assert [each.name for each in log.groups] == ["0:world"]
+    assert log.group.tolist() == [0, 0, UNKNOWN] * 2
+    assert log.peer.tolist()[:2] == [UNKNOWN, 1]
+    assert log.sequence.tolist()[:3] == [1, 1, UNKNOWN]
+    assert log.duration_ns.tolist()[:2] == [4 * MS, 3 * MS]
+    assert log.ended_ns[4] == NEVER
+    assert log.state[4] == State.STARTED
+    assert {rank: place.host for rank, place in log.places.items()} == {0: "h0", 1: "h1"}
+    assert log.notes == ()
+
+
+def test_of_two_processes_that_claim_a_rank_the_second_is_left_out():
+    mine, other = process(0), process(0)
+    other.head = other.head._replace(pid=7)
+    log = log_of_replies([("h0", answer(REQUEST, [(mine, records()), (other, records())]))])
+    assert len(log) == 3
+    assert "claims rank 0" in log.notes[0]
+    assert log.unseen == (1,)
+
+
+def test_without_replies_there_is_an_empty_log():
+    assert len(log_of_replies([])) == 0
+
+
+@given(st.sampled_from(["process", "group", "op", "kind", "step", "bytes", "begun_ns"]),
+       st.binary(max_size=64))  # fmt: skip
+def test_any_reply_is_a_log_or_refused(name, data):
+    reply = answer(REQUEST, [(process(0), records())])
+    assert isinstance(reply, OperatorsReply)
+    with contextlib.suppress(RemoteProtocolError):
+        log_of_replies([("h0", msgspec.structs.replace(reply, **{name: data}))])

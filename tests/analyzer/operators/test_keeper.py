@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+from msgspec import structs
+
+from analyzer.operators.keeper import FORGET_NS, MOST_ROWS, Keeper, Reported, Row, Told
+from analyzer.operators.log import Group, GroupKind, Kind, State
+from netagent.wire.operators import OperatorProcess
+
+NOW = 10**18
+DP = Group("1:0-1", GroupKind.DATA, (0, 1))
+UNSAID = Group("1:0-1")
+
+
+def told(begun=5, ended=5, sum_us=100):
+    return Told(3, 400, sum_us, 50, 30, begun, ended, 0)
+
+
+def process(rank, **more):
+    return OperatorProcess(job="train-a", rank=rank, world=2, pid=100 + rank, **more)
+
+
+def said(rank, *, group=DP, **more):
+    return Reported(process(rank), (Row(group, "all_reduce", Kind.COLLECTIVE, told(**more)),))
+
+
+def test_a_rank_that_entered_fewer_collectives_is_behind_in_the_log():
+    keeper = Keeper()
+    keeper.take("h0", (said(0, begun=8, ended=7),), NOW)
+    keeper.take("h1", (said(1, begun=7, ended=7),), NOW)
+    log = keeper.log("train-a")
+    assert log.groups == (DP,)
+    rows = zip(log.rank.tolist(), log.sequence.tolist(), log.state.tolist(), strict=True)
+    assert list(rows) == [(0, 7, State.ENDED), (0, 8, State.STARTED), (1, 7, State.ENDED)]
+    assert log.places[1].host == "h1"
+    assert log.unseen == ()
+
+
+def test_who_was_not_heard_is_unseen_and_who_did_nothing_is_silent():
+    keeper = Keeper()
+    keeper.take("h0", (Reported(process(0), ()),), NOW)
+    log = keeper.log("train-a")
+    assert (log.silent, log.unseen, len(log)) == ((0,), (1,), 0)
+
+
+def test_members_that_were_said_once_stay_known():
+    keeper = Keeper()
+    keeper.take("h0", (said(0),), NOW)
+    keeper.take("h0", (said(0, group=UNSAID, begun=9, ended=9),), NOW)
+    assert keeper.log("train-a").groups == (DP,)
+
+
+def test_progress_never_goes_back_and_stays_over_a_window_without_any():
+    keeper = Keeper()
+    keeper.take("h0", (said(0, begun=9, ended=9),), NOW)
+    keeper.take("h0", (Reported(process(0, gone=True), ()),), NOW)
+    (known,) = keeper.processes("train-a")
+    assert known.process.gone
+    assert known.progress == {DP.name: (9, 9)}
+    assert known.rows
+
+
+def test_of_two_that_claim_a_rank_the_first_host_counts():
+    keeper = Keeper()
+    keeper.take("h1", (said(0, begun=1, ended=1),), NOW)
+    keeper.take("h0", (Reported(structs.replace(process(0), pid=7), said(0).rows),), NOW)
+    assert len(keeper.processes("train-a")) == 2
+    assert keeper.log("train-a").sequence.tolist() == [5]
+
+
+def test_of_many_rows_the_longest_are_kept():
+    keeper = Keeper()
+    rows = tuple(Row(None, f"op{n}", Kind.OTHER, told(sum_us=n)) for n in range(MOST_ROWS + 9))
+    keeper.take("h0", (Reported(process(0), rows),), NOW)
+    (known,) = keeper.processes("train-a")
+    assert len(known.rows) == MOST_ROWS
+    assert known.rows[0].op == f"op{MOST_ROWS + 8}"
+
+
+def test_what_is_not_heard_of_for_long_is_forgotten():
+    keeper = Keeper()
+    keeper.take("h0", (said(0),), NOW)
+    keeper.expire(NOW + FORGET_NS - 1)
+    assert keeper.jobs == ("train-a",)
+    keeper.expire(NOW + FORGET_NS)
+    assert keeper.jobs == ()
+    assert keeper.processes("train-a") == ()
+    assert len(keeper.log("train-a")) == 0
+
+
+def test_of_too_many_processes_those_that_are_known_stay(monkeypatch):
+    monkeypatch.setattr("analyzer.operators.keeper.MOST_PROCESSES", 1)
+    keeper = Keeper()
+    keeper.take("h0", (said(0), said(1)), NOW)
+    assert len(keeper.processes("train-a")) == 1
+    assert keeper.refused == 1

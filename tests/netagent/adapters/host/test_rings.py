@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+import os
+
+import pytest
+
+from netagent.adapters.host.rings import KEEP_S, MOST_AT_ONCE, Rings
+from netagent.config import OperatorsConfig
+from netagent.wire.columns import unpack
+from netagent.wire.operators import OperatorsRequest
+from netagent_torch import form
+from netagent_torch.ring import Ring
+
+RECORD = form.Record(0, 10, 10, 2_000_010, 64, 1, 0, -1, 0, 0, form.COLLECTIVE, 0)
+
+
+class Clock:
+    def __init__(self):
+        self.now_ns = 10**18
+
+    def __call__(self):
+        return self.now_ns
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def rings(tmp_path, clock):
+    return Rings(OperatorsConfig(enabled=True, folder=str(tmp_path)), clock)
+
+
+@pytest.fixture
+def ring(tmp_path):
+    made = Ring(tmp_path / "1.ring", capacity=128)
+    made.say({"op": 0, "name": "all_reduce"})
+    made.say({"job": "train-a", "rank": 2, "world": 4})
+    return made
+
+
+def look(rings, tmp_path):
+    for name in rings._names(tmp_path):
+        rings._look(tmp_path / name)
+
+
+def test_what_is_new_is_read_once(rings, ring, tmp_path):
+    ring.add(RECORD)
+    look(rings, tmp_path)
+    look(rings, tmp_path)
+    ring.add(RECORD._replace(sequence=2))
+    look(rings, tmp_path)
+    assert rings.read == 2
+    said = rings.close_window()
+    assert (said.processes[0].job, said.processes[0].rank) == ("train-a", 2)
+    assert list(said.count) == [2]
+
+
+def test_an_end_that_came_later_is_read_too(rings, ring, clock, tmp_path):
+    number = ring.add(RECORD._replace(ended_ns=0, waited_ns=0))
+    look(rings, tmp_path)
+    clock.now_ns *= 2
+    (open_ms,) = unpack_u(rings.close_window(), "open_ms")
+    assert open_ms > 0
+    at = ring.word_of(number) + form.WAITED_AT // 8
+    ring.words[at], ring.words[at + 1] = 10, 5_000_010
+    look(rings, tmp_path)
+    said = rings.close_window()
+    assert unpack_u(said, "max_us") == [5000]
+
+
+def unpack_u(said, name):
+    data = getattr(said, name)
+    return [int.from_bytes(data, "little")]
+
+
+def test_what_was_overwritten_before_it_was_read_is_counted(rings, ring, tmp_path):
+    ring.add(RECORD)
+    look(rings, tmp_path)
+    for _ in range(200):
+        ring.add(RECORD)
+    look(rings, tmp_path)
+    rings.close_window()
+    assert rings.missed == 200 - 128
+
+
+def test_a_flood_is_passed_over_and_counted(rings, tmp_path):
+    big = Ring(tmp_path / "2.ring", capacity=2 * MOST_AT_ONCE)
+    big.add(RECORD)
+    look(rings, tmp_path)
+    for _ in range(MOST_AT_ONCE + 50):
+        big.add(RECORD)
+    look(rings, tmp_path)
+    assert rings.read == MOST_AT_ONCE + 1
+    rings.close_window()
+    assert rings.missed == 50
+
+
+def test_who_ended_is_gone_and_its_ring_goes_later(rings, ring, clock, tmp_path):
+    ring.add(RECORD)
+    look(rings, tmp_path)
+    assert not rings.close_window().processes[0].gone
+    ring.close()
+    look(rings, tmp_path)
+    assert rings.close_window().processes[0].gone
+    clock.now_ns += int(KEEP_S * 1e9) + 1
+    look(rings, tmp_path)
+    assert not ring.path.exists()
+    look(rings, tmp_path)
+    assert rings.close_window() is None
+
+
+@pytest.mark.parametrize("kind", ["link", "fifo", "folder", "text", "short", "sparse"])
+def test_what_is_no_ring_is_counted_and_read_no_further(rings, tmp_path, kind):
+    path = tmp_path / "x.ring"
+    if kind == "link":
+        path.symlink_to("/etc/passwd")
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.write_bytes({"text": b"hello", "short": form.MAGIC, "sparse": bytes(4096)}[kind])
+    look(rings, tmp_path)
+    assert rings.tally.unread == 1
+    assert rings.close_window().unread == 1
+
+
+def test_a_ring_that_goes_back_or_is_cut_short_is_left(rings, ring, tmp_path):
+    ring.add(RECORD)
+    look(rings, tmp_path)
+    ring.words[form.WRITTEN_AT // 8] = 0
+    look(rings, tmp_path)
+    assert not rings.tally.processes
+    ring.words[form.WRITTEN_AT // 8] = 1 << 62
+    os.truncate(ring.path, form.HEAD_BYTES)
+    look(rings, tmp_path)
+    assert rings.read == 1
+
+
+def test_more_rings_than_are_taken_do_not_crowd_out_those_that_are_known(tmp_path, clock):
+    few = Rings(OperatorsConfig(enabled=True, folder=str(tmp_path), most_processes=1), clock)
+    first = Ring(tmp_path / "5.ring", capacity=64)
+    look(few, tmp_path)
+    Ring(tmp_path / "1.ring", capacity=64)
+    look(few, tmp_path)
+    assert set(few.tally.processes) == {first.path.name}
+    assert few.tally.unread == 1
+
+
+def test_a_question_is_answered_from_the_ring(rings, ring, tmp_path):
+    for number in range(1, 4):
+        ring.add(RECORD._replace(sequence=number))
+    look(rings, tmp_path)
+    reply = rings.answer(OperatorsRequest(job="train-a", most=2))
+    assert list(unpack(reply, "sequence")) == [2, 3]
+    assert rings.answer(OperatorsRequest(job="train-b")).processes == ()
+
+
+def test_without_leave_it_does_nothing(tmp_path, clock):
+    silent = Rings(OperatorsConfig(folder=str(tmp_path / "none")), clock)
+    asyncio.run(silent.run())
+    assert silent.close_window() is None
+    assert not (tmp_path / "none").exists()
