@@ -22,6 +22,7 @@ from analyzer.detect.arrival import AFTER_NS, Arrival
 from analyzer.detect.contract import Detector, Seen
 from analyzer.detect.delay import Delay
 from analyzer.detect.flows import Flows, FlowView, unobserved
+from analyzer.detect.held import Held, JobVerdict
 from analyzer.detect.latency.floors import Floors, Sensitivity
 from analyzer.detect.latency.saved import Saved
 from analyzer.detect.latency.slowness import Slowness
@@ -45,6 +46,7 @@ from analyzer.localize.contract import Context, Localizer
 from analyzer.localize.controllers import Controllers
 from analyzer.localize.dead_flows import DeadFlows
 from analyzer.localize.facts import Facts
+from analyzer.localize.jobs import Jobs
 from analyzer.localize.latency import Latency
 from analyzer.localize.masked import Masked
 from analyzer.localize.observations import WAYS, Observation, Probed, Way, observe
@@ -81,7 +83,7 @@ from netagent.model.verdict import Incident, Symptom, Verdict
 from netagent.wire.messages import Service, Summary
 
 LOCALIZERS: tuple[Callable[[Context], Localizer], ...] = (
-    Facts, Absent, Masked, Starved, Controllers, Overlay, DeadFlows, Traces, Votes, Latency,
+    Facts, Absent, Masked, Starved, Controllers, Overlay, DeadFlows, Traces, Votes, Latency, Jobs,
     Validation,
 )  # fmt: skip
 """In this order: what is stated before what is walked, that before what is traced, that before what
@@ -214,15 +216,13 @@ class Diagnosis:
         self._learned = Learned()
         self._context = Context(roster, self._topology, self._doubts, probe_port)
         self._silence, self._slowness = Silence(), Slowness(Floors(sensitivity or Sensitivity()))
-        self._delay = Delay()
+        self._delay, self._held = Delay(), Held()
         self._arrival = Arrival(roster, missing_after_ns)
-        self._detectors: tuple[Detector, ...] = (
-            self._silence, self._delay, Loss(), self._slowness, MaskedFaults(), self._arrival,
-        )  # fmt: skip
+        self._detectors = self._all_detectors()
         self._localizers = tuple(make(self._context) for make in LOCALIZERS)
         self._book = IncidentBook()
         self._masked = IncidentBook()
-        """Incidents of masked faults: a component may have another one at the same time."""
+        """Incidents of masked faults, and of jobs: a component may have another one meanwhile."""
         self._rhythms = Rhythms()
         self._settled_before: frozenset[OrderedPair] = frozenset()
         """Unordered pairs whose losses a finding, walk or trace explained a window ago."""
@@ -256,6 +256,12 @@ class Diagnosis:
         """Start of the newest window that the observer saw."""
         self._late: dict[int, WindowState] = {}
         """What came of such windows since the newest step, by their start."""
+
+    def _all_detectors(self) -> tuple[Detector, ...]:
+        return (
+            self._silence, self._delay, Loss(), self._slowness, MaskedFaults(), self._arrival,
+            self._held,
+        )  # fmt: skip
 
     # --- in -------------------------------------------------------------------------------------
 
@@ -322,7 +328,7 @@ class Diagnosis:
     def restore(self, incidents: Sequence[Incident], now_ns: int) -> None:
         """Take the incidents that were open before a restart."""
         for book, masked in ((self._book, False), (self._masked, True)):
-            theirs = [each for each in incidents if _is_masked(each.verdict) == masked]
+            theirs = [each for each in incidents if _is_apart(each.verdict) == masked]
             book.restore(theirs, now_ns=now_ns)
 
     def ingest(self, summary: Summary, now_ns: int) -> Taken:
@@ -373,6 +379,10 @@ class Diagnosis:
         `analyzer.intent.differences.lasting`.
         """
         self._differed = _Differed(tuple(differences), is_young=is_young, is_read=True)
+
+    def held_up(self, jobs: Sequence[JobVerdict]) -> None:
+        """Take all that operators of jobs say; it holds until it is told anew, or too old."""
+        self._held.tell(jobs)
 
     def put_late(self, now_ns: int) -> None:
         """Note that the questions of the newest step were put to agents only now.
@@ -574,7 +584,7 @@ class Diagnosis:
         verdicts = [self._rhythms.told(verdict, state.window) for verdict in verdicts]
         for book, masked in ((self._book, False), (self._masked, True)):
             changed = book.apply(
-                [verdict for verdict in verdicts if _is_masked(verdict) == masked],
+                [verdict for verdict in verdicts if _is_apart(verdict) == masked],
                 over=lambda symptom, subjects: (
                     not self._is_unread(subjects) and self._detector(symptom).over(subjects, seen)
                 ),
@@ -583,7 +593,9 @@ class Diagnosis:
                 host_of=self._host_of,
                 tasks_at=self._tasks_at,
                 unseen=lambda subjects: (
-                    self._is_unread(subjects) or unobserved(subjects, seen.flows, seen.endpoints)
+                    self._is_unread(subjects)
+                    or self._held.unread(subjects)
+                    or unobserved(subjects, seen.flows, seen.endpoints)
                 ),
             )
             self._events.extend(map(IncidentChanged, changed))
@@ -687,6 +699,7 @@ class Diagnosis:
             clocks=self._silence.clocks,
             absent=self._arrival.missing,
             differences=self._differed.differences,
+            jobs=self._held.current,
             is_driven=self._differed.is_read,
             now_ns=now_ns,
             standing=self._book.standing(),
@@ -701,6 +714,9 @@ class Diagnosis:
 
     def _tasks_at(self, component: Component) -> set[str]:
         """Return whose a container is, or an endpoint; other parts are many tasks'."""
+        if component.kind in {Kind.RANK, Kind.TASK}:
+            name = component.name
+            return {name if component.kind is Kind.TASK else name.rpartition("/")[0]}
         if component.kind not in {Kind.CONTAINER, Kind.ENDPOINT}:
             return set()
         container = component.name.partition("/")[0]
@@ -820,8 +836,8 @@ class Diagnosis:
         ]
 
 
-def _is_masked(verdict: Verdict) -> bool:
-    return verdict.symptom is Symptom.MASKED
+def _is_apart(verdict: Verdict) -> bool:
+    return verdict.symptom in {Symptom.MASKED, Symptom.HELD_UP}
 
 
 def _lossy(anomalies: Sequence[Anomaly]) -> list[Subject]:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.detect.flows import Flows, FlowView
+from analyzer.detect.held import JobVerdict
 from analyzer.intake.flows import FlowNumbers
 from analyzer.intent.differences.contract import Difference
 from analyzer.localize.own import parts_of_host
@@ -30,7 +31,7 @@ OrderedPair = tuple[EndpointId, EndpointId]
 Endpoints = Mapping[EndpointId, Endpoint]
 Shift = tuple[float, float]
 """A slow flow's round trip (ns) in healthy windows, and now."""
-OF_ONE = {Symptom.SILENCE, Symptom.DELAY, Symptom.MISSING, Symptom.MASKED}
+OF_ONE = {Symptom.SILENCE, Symptom.DELAY, Symptom.MISSING, Symptom.MASKED, Symptom.HELD_UP}
 """Symptoms of a component, and of no pair."""
 MAX_PAIRS_QUOTED = 64
 """Most pairs that one verdict quotes. Chosen: enough to recognise an incident by, short enough to
@@ -84,6 +85,8 @@ class Case:
     """
     differences: tuple[Difference, ...] = ()
     """Where hosts have not what their controllers want."""
+    jobs: tuple[JobVerdict, ...] = ()
+    """What jobs say of themselves."""
     is_driven: bool = False
     """Whether what a controller wants can be asked for."""
     dead: frozenset[Component] = frozenset()

@@ -153,6 +153,15 @@ def _compared(v: Values) -> list[str]:
     return [said, *(f"  {line}" for line in v["lines"])]
 
 
+def _indented(lines: Iterable[str]) -> list[str]:
+    return [f"  {line}" for line in lines]
+
+
+def _probed(v: Values) -> str:
+    slow = f"{v['slow']} flows slower than before" if v["slow"] else "no flow slower than before"
+    return f"probes of {v['task']}: {v['pairs']} pairs, {v['lost']} of {v['sent']} lost, {slow}"
+
+
 _SAY: Mapping[EvidenceKind, Callable[[Values], str | list[str]]] = {
     EvidenceKind.TALLY: _tally,
     EvidenceKind.BESIDE: _beside,
@@ -183,5 +192,7 @@ _SAY: Mapping[EvidenceKind, Callable[[Values], str | list[str]]] = {
     EvidenceKind.FLOW: lambda v: f"{v['role']}: {v['text']}",
     EvidenceKind.WALK: _walk,
     EvidenceKind.TRACE: _trace,
+    EvidenceKind.OPERATORS: lambda v: [f"operators of {v['task']}:", *_indented(v["lines"])],
+    EvidenceKind.PROBED: _probed,
     EvidenceKind.COMPARED: _compared,
 }

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from analyzer.detect.held import JobVerdict
 from analyzer.intent.differences.contract import Difference
 from analyzer.intent.differences.ladder import TRANSLATION
 from analyzer.localize.validating.judge import SLOWS, STATED
@@ -112,6 +113,8 @@ class Names:
                 self._incidents([record.incident])
             case records.Differed():
                 self._differences(record.differences)
+            case records.HeldUp():
+                self._jobs(record.jobs)
             case _:
                 self._declared(record)
         for text in _strings(_plain(record)):
@@ -125,6 +128,12 @@ class Names:
             self._component(each.finding.component)
             read = each.finding.evidence
             self._add("name", (read[key] for key in NAMING & read.keys()))
+
+    def _jobs(self, jobs: Iterable[JobVerdict]) -> None:
+        for job in jobs:
+            self._add("task", [job.task])
+            self._add("host", (each.host for each in job.verdict.culprits if each.host))
+            self._add("container", (e.container for ends in job.endpoints.values() for e in ends))
 
     def _declared(self, record: records.Record) -> None:
         match record:
@@ -186,6 +195,8 @@ class Names:
                 self._add("switch", names)
             case Kind.CONTAINER | Kind.ENDPOINT:
                 self._add("container", [names[0].rpartition("/")[0] or names[0]])
+            case Kind.RANK | Kind.TASK:
+                self._add("task", [names[0].rpartition("/")[0] if kind is Kind.RANK else names[0]])
             case Kind.CONTROLLER:  # the instance of a host, or `port NAME` and the like
                 self._add("host", {component.name.rpartition(" ")[2]} - OF_CONTROLLERS)
             case _:  # of a host, whatever it is
@@ -286,7 +297,7 @@ def _renamed(plain: Any, renamed: Callable[[str], str]) -> Any:
         case dict():
             return {
                 # Keys are fields of messages, or addresses.
-                (renamed(key) if re.fullmatch(ADDRESS, key) else key): (
+                (renamed(key) if isinstance(key, str) and re.fullmatch(ADDRESS, key) else key): (
                     "" if key in APART else _renamed(value, renamed)
                 )
                 for key, value in plain.items()

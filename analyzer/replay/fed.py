@@ -80,8 +80,6 @@ class Fed:
                 happened(record.now_ns)
             case records.Arriving():
                 diagnosis.arriving(record.since_ns, record.now_ns)
-            case records.Differed():
-                diagnosis.differed(record.differences, is_young=record.is_young)
             case records.Stepped():
                 return diagnosis.step(record.now_ns)
             case records.PutLate():
@@ -89,8 +87,17 @@ class Fed:
             case records.Answered():
                 diagnosis.answer(record.question, records.reply_of(record), record.now_ns)
             case _:
-                pass  # of the recording itself
+                self._tell(record)
         return []
+
+    def _tell(self, record: records.Record) -> None:
+        match record:
+            case records.Differed():
+                self.diagnosis.differed(record.differences, is_young=record.is_young)
+            case records.HeldUp():
+                self.diagnosis.held_up(record.jobs)
+            case _:
+                pass  # of the recording itself
 
 
 def _forgiving(work: Callable[[], object]) -> None:

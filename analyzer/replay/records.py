@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct, field
 
 from analyzer.detect.arrival import AFTER_NS
+from analyzer.detect.held import JobVerdict
 from analyzer.detect.latency.floors import Sensitivity
 from analyzer.intent.differences.contract import Difference
 from analyzer.questions import Answer, Failed, MeaningReply, Reply, Why
@@ -145,6 +146,13 @@ class Differed(Struct, frozen=True, kw_only=True, tag="differed"):
     now_ns: int
 
 
+class HeldUp(Struct, frozen=True, kw_only=True, tag="held-up"):
+    """All that operators of jobs said, from then on."""
+
+    jobs: tuple[JobVerdict, ...]
+    now_ns: int
+
+
 class Stepped(Struct, frozen=True, kw_only=True, tag="stepped"):
     """The diagnosis was stepped."""
 
@@ -202,6 +210,7 @@ Record = (
     | Impaired
     | Arriving
     | Differed
+    | HeldUp
     | Stepped
     | PutLate
     | Answered

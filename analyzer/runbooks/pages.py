@@ -21,6 +21,7 @@ HOW: Mapping[Symptom, str] = {
     Symptom.DELAY: "late",
     Symptom.MASKED: "masked",
     Symptom.MISSING: "missing",
+    Symptom.HELD_UP: "holds-up",
 }
 """Symptom -> the second half of a page's name. A part of the probes and all of them are one page:
 what to do is the same."""
@@ -50,6 +51,9 @@ PAGES: Mapping[str, str] = {
     "agent-silent": "A host's agent does not report",
     "controller-loses": "A controller's word costs endpoints their packets",
     "controller-masked": "A controller stands still or is wrong, and costs nothing yet",
+    "rank-holds-up": "A rank of a job holds it up, and the network does not",
+    "host-holds-up": "A host's ranks hold a job up, and the network does not",
+    "task-holds-up": "A job is held up, and no one rank or link is at fault",
     "undecided-loses": "Packets are lost, and the evidence does not name one part",
     "undecided-slow": "Packets are slow, and the evidence does not name one part",
     "undecided-silent": "Most hosts are not heard at once",

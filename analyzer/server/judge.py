@@ -173,8 +173,8 @@ class Judge:
         frame = messages.framed(record)
         if isinstance(record, records.Impaired):
             self._lasting[record.stood_still] = record
-        elif isinstance(record, records.Differed):
-            self._lasting[records.Differed] = record
+        elif isinstance(record, records.Differed | records.HeldUp):
+            self._lasting[type(record)] = record
         if self._held is not None:
             self._held.append(frame)
         elif self._link is not None:

@@ -73,6 +73,12 @@ class EvidenceKind(StrEnum):
     flow, seconds that were asked for) and `stages` as (end, stage, packets, median ns since the
     stage before, 0 for unknown), where end is ``sender`` or ``receiver``; these two are not in what
     was kept before they were."""
+    """`source`, `target`, `text` of its verdict, `lines` of what was counted."""
+    OPERATORS = "operators"
+    """`task`, `lines` of what the job's own operators show."""
+    PROBED = "probed"
+    """`task`, `pairs` that were probed in the window, of them `sent` probes and `lost` ones, and
+    how many of its flows were `slow`."""
     COMPARED = "compared"
     """`host`, `source` and `target` of the packets, `flows` of its datapath that these match, of
     them `judged` and in `hardware`, `lines` of what its copies of the tables disagree about."""

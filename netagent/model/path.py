@@ -19,6 +19,7 @@ class Layer(StrEnum):
     AGENT = "agent"
     HOST = "host"
     CONTROLLER = "controller"
+    JOB = "job"
 
 
 class Kind(StrEnum):
@@ -36,6 +37,10 @@ class Kind(StrEnum):
     HOST = "host"
     CONTROLLER = "controller"
     """What drives virtual switches: an instance of it, or something that it says."""
+    RANK = "rank"
+    """One process of a training job, `TASK/NUMBER`: what it computes, not what carries it."""
+    TASK = "task"
+    """A training job, where no one of its ranks is at fault."""
 
 
 LAYER_OF = {
@@ -50,6 +55,8 @@ LAYER_OF = {
     Kind.AGENT: Layer.AGENT,
     Kind.HOST: Layer.HOST,
     Kind.CONTROLLER: Layer.CONTROLLER,
+    Kind.RANK: Layer.JOB,
+    Kind.TASK: Layer.JOB,
 }
 
 

@@ -23,6 +23,8 @@ class Symptom(StrEnum):
     """None: probes lose nothing, but a part is not what it should be."""
     MISSING = "missing"
     """A declared container never registered; says nothing about any host or path."""
+    HELD_UP = "held up"
+    """A training job waits for a part of itself, by its own operators; no probe need be lost."""
 
 
 @dataclass(frozen=True, slots=True)

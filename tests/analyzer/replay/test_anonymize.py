@@ -7,6 +7,9 @@ from ipaddress import ip_address
 import msgspec
 import pytest
 
+from analyzer.detect.held import JobVerdict
+from analyzer.detect.operators.verdict import Culprit, Holdup, Who
+from analyzer.detect.operators.verdict import Verdict as OfOperators
 from analyzer.intent.differences.contract import Difference
 from analyzer.replay import records
 from analyzer.replay.anonymize import Names, anonymize, anonymized
@@ -215,3 +218,13 @@ def test_what_a_host_is_made_of_and_what_is_plugged_in_are_left_out():
     data = b"".join(frame(records.pack(each)) for each in (*made, records.End(records=len(made))))
     assert b"acme" in everything(data)
     assert b"acme" not in everything(anonymous(data))
+
+
+def test_who_holds_a_job_up_is_told_without_its_name():
+    culprit = Culprit(Who.RANK, (3,), 0.9, "rank 3 on gpu-0417 computes slowly", "gpu-0417")
+    told = OfOperators(Holdup.SLOW_RANK, "acme-llm waits for rank 3", (culprit,))
+    job = JobVerdict("acme-llm", told, 5, {3: (EndpointId("acme-llm-3", 0),)})
+    text = "acme-llm/3 of acme-llm-3 on gpu-0417"
+    replaced = names_replaced(text, records.HeldUp(jobs=(job,), now_ns=9))
+    assert "acme" not in replaced
+    assert "gpu-0417" not in replaced

@@ -2,6 +2,9 @@
 import pytest
 from msgspec import structs
 
+from analyzer.detect.held import JobVerdict
+from analyzer.detect.operators.verdict import Culprit, Holdup, Who
+from analyzer.detect.operators.verdict import Verdict as OfOperators
 from analyzer.intent.differences.contract import Difference
 from analyzer.questions import Failed, Why
 from analyzer.replay import records
@@ -61,6 +64,14 @@ def test_what_differed_is_what_it_was():
     finding = Finding(FindingKind.PORT_UNBOUND, controller("port p"), "p is nowhere", 3, {"a": "b"})
     each = Difference(finding, ("h1",), True, ("p",), (EndpointId("c", 0),))
     record = records.Differed(differences=(each, Difference(finding)), now_ns=9)
+    assert records.unpack(records.pack(record)) == record
+
+
+def test_what_jobs_say_is_what_it_was():
+    culprit = Culprit(Who.RANK, (3,), 0.9, "slow", "h1")
+    told = OfOperators(Holdup.SLOW_RANK, "t0 is slow", (culprit,), evidence=("12 iterations",))
+    job = JobVerdict("t0", told, 5, {3: (EndpointId("c", 0),)})
+    record = records.HeldUp(jobs=(job,), now_ns=9)
     assert records.unpack(records.pack(record)) == record
 
 
