@@ -155,6 +155,7 @@ class Membership:
             if endpoint.id not in known:
                 log.info("endpoint_appeared", endpoint=str(endpoint.id), state=endpoint.state)
         self._view = view
+        self._adapters.rings.place(view.namespaces)
         if self._adapters.rdma is not None:
             self._adapters.rdma.observe(view)
         self._open()

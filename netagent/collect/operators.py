@@ -154,6 +154,8 @@ class Process:
 
     head: Head
     uid: int = 0
+    container: str = ""
+    """Whose network namespace it says it is in."""
     said: Said = field(default_factory=Said)
     next: int = 0
     """Number of the next record to read."""
@@ -220,8 +222,8 @@ class Process:
         said, head = self.said, self.head
         return OperatorProcess(
             job=said.job, rank=said.rank, world=said.world, source=said.source, pid=head.pid,
-            uid=self.uid, netns=said.netns, gone=self.gone, step=self.step,
-            missed=min(self.missed, MOST_US), left_out=min(head.left_out, MOST_US),
+            uid=self.uid, netns=said.netns, container=self.container, gone=self.gone,
+            step=self.step, missed=min(self.missed, MOST_US), left_out=min(head.left_out, MOST_US),
         )  # fmt: skip
 
 

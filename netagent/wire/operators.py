@@ -49,6 +49,8 @@ class OperatorProcess(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Owner of the ring, which nobody but root can claim."""
     netns: int = 0
     """Inode of its network namespace; 0: not known."""
+    container: Annotated[str, Meta(max_length=256)] = ""
+    """Container whose network namespace that is, as the agent knows it; "": of none."""
     gone: bool = False
     """Whether it has ended, in whatever way."""
     step: int = -1

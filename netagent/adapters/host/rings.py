@@ -9,7 +9,7 @@ import asyncio
 import fcntl
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -18,6 +18,8 @@ import structlog
 
 from netagent.collect.operators import OperatorTally, Process, Said, answer, wanted
 from netagent.config import OperatorsConfig
+from netagent.host.facts import Namespace
+from netagent.model.ids import EndpointId
 from netagent.wire.operators import (
     MOST_PROCESSES,
     OperatorColumns,
@@ -49,6 +51,8 @@ class Rings:
         self._config = config
         self._wall_ns = wall_ns
         self.tally = OperatorTally()
+        self._containers: dict[int, str] = {}
+        """Inode of a network namespace -> its container."""
         self._ended_ns: dict[str, int] = {}
         self.read = 0
         """Records read so far."""
@@ -66,6 +70,10 @@ class Rings:
                 self._look(folder / name)
                 await asyncio.sleep(0)  # probes are answered in between
             await asyncio.sleep(LOOK_S)
+
+    def place(self, namespaces: Mapping[EndpointId, Namespace]) -> None:
+        """Take which container each network namespace is of."""
+        self._containers = {each.inode: key.container for key, each in namespaces.items()}
 
     def close_window(self) -> OperatorColumns | None:
         """Return what the window that is over was like; None where there is nothing to say."""
@@ -125,6 +133,8 @@ class Rings:
         if head.lines_used != process.head.lines_used or not process.said.ops:
             data = os.pread(file, head.lines_used, form.HEAD_BYTES)
             process.said = Said.of(form.read_lines(data))
+        # Of a container that is gone by now it stays.
+        process.container = self._containers.get(process.said.netns, process.container)
         process.head = head
         if head.written < process.next - 1:  # nobody's counter goes back
             raise ValueError("a ring that went back")

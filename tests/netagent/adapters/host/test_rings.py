@@ -6,6 +6,8 @@ import pytest
 
 from netagent.adapters.host.rings import KEEP_S, MOST_AT_ONCE, Rings
 from netagent.config import OperatorsConfig
+from netagent.host.facts import Namespace
+from netagent.model.ids import EndpointId
 from netagent.wire.columns import unpack
 from netagent.wire.operators import OperatorsRequest
 from netagent_torch import form
@@ -55,6 +57,16 @@ def test_what_is_new_is_read_once(rings, ring, tmp_path):
     said = rings.close_window()
     assert (said.processes[0].job, said.processes[0].rank) == ("train-a", 2)
     assert list(said.count) == [2]
+
+
+def test_a_process_is_in_the_container_whose_namespace_it_names(rings, ring, tmp_path):
+    ring.say({"job": "train-a", "rank": 2, "world": 4, "netns": 77})
+    rings.place({EndpointId("a-2", 0): Namespace("/proc/7/ns/net", 77)})
+    look(rings, tmp_path)
+    assert rings.close_window().processes[0].container == "a-2"
+    rings.place({})
+    look(rings, tmp_path)
+    assert rings.close_window().processes[0].container == "a-2"
 
 
 def test_an_end_that_came_later_is_read_too(rings, ring, clock, tmp_path):
