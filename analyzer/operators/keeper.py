@@ -4,7 +4,7 @@
 Sums alone tell who entered fewer collectives than others: `Keeper.log` is a log of that much.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -128,15 +128,17 @@ class Keeper:
         for at in [at for at in self._groups if at[0] not in self._jobs]:
             del self._groups[at]
 
-    def log(self, job: str) -> Log:
+    def log(self, job: str, ranks: Collection[int] | None = None) -> Log:
         """Return how far each rank came in each group: the newest collective that ended, and begun.
+
+        Of `ranks` only, where these are given: the others are unseen.
 
         Of two processes that claim one rank, the one that was heard first counts. Without records
         there are no times: who wants those asks hosts (`netagent.wire.operators`).
         """
         known: dict[int, Known] = {}
         for each in self.processes(job):
-            if each.process.rank >= 0:
+            if each.process.rank >= 0 and (ranks is None or each.process.rank in ranks):
                 known.setdefault(each.process.rank, each)
         names = sorted({name for each in known.values() for name in each.progress})
         rows = [

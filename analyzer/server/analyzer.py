@@ -50,6 +50,7 @@ from analyzer.server.diagnosing import Diagnoses, Pair, Plain, waiting_for
 from analyzer.server.differing import Differing
 from analyzer.server.disk import SLOW_NS, Disk
 from analyzer.server.intended import Intended
+from analyzer.server.jobs import Jobs
 from analyzer.server.journal import Journal
 from analyzer.server.judge import BACKLOG_BYTES, Judge, Since
 from analyzer.server.kubernetes import Kubernetes
@@ -184,6 +185,8 @@ class Analyzer:
     """What hosts said last of their ports that are no endpoint."""
     operators: Keeper = field(default_factory=Keeper)
     """What hosts said last of what jobs communicate."""
+    jobs: Jobs = field(init=False)
+    """Who of these holds its job up."""
     workers: Workers = field(default_factory=Workers)
     controller: Controller | Zones | None = None
     """None where none is configured."""
@@ -290,6 +293,7 @@ class Analyzer:
             counters=counters,
             words=words,
         )
+        analyzer.jobs = Jobs(analyzer.operators, registry, fleet.operators, judge.give, clock)
         analyzer._follow()
         analyzer.meter = Meter(analyzer.load)
         analyzer.space = Space(store, disk, clock)
@@ -627,6 +631,7 @@ class Analyzer:
         if self.kubernetes is not None:
             self.kubernetes.work(self.workers)
         self.mail.work(self.workers, self.store)
+        self.workers.start("jobs", self.jobs.run)
         if self.controller is not None:
             self.workers.start("controller", self.controller.run)
         if self.differing is not None:

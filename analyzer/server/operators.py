@@ -4,6 +4,7 @@
 from litestar import Response, get
 from litestar.params import FromPath
 
+from analyzer.detect.operators.verdict import as_json as as_plain
 from analyzer.operators.keeper import Known, Row
 from analyzer.server.documents import PROBLEM, gives
 from analyzer.server.http import Call, analyzer_of, as_json
@@ -14,7 +15,7 @@ from analyzer.server.problems import Problem
 @get("/v1/operators/{job:str}",
      responses={200: gives("How far each rank came."), 404: PROBLEM}, tags=["tasks"])  # fmt: skip
 async def operators(request: Call, job: FromPath[str]) -> Response[bytes]:
-    """Return what hosts said last of each rank of a job, and of its collectives in each group.
+    """Return who holds a job up, and what hosts said last of each rank, and of its collectives.
 
     Of a row, `begun` and `ended` number the newest collective in the group; times are of the
     newest window in which any ended.
@@ -25,7 +26,10 @@ async def operators(request: Call, job: FromPath[str]) -> Response[bytes]:
             404, f"nothing is recorded of a job {job!r}", "see docs/collectors.md: record it"
         )
     known = analyzer.operators.processes(job)
-    return as_json({"job": job, "ranks": [_plain(each) for each in known]})
+    latest = analyzer.jobs.latest(job)
+    verdict = None if latest is None else {"at_ns": latest.at_ns, **as_plain(latest.verdict)}
+    ranks = [_plain(each) for each in known]
+    return as_json({"job": job, "verdict": verdict, "ranks": ranks})
 
 
 ROUTES = (operators,)

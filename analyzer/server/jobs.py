@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What jobs' operators say, looked at again and again, and given to the diagnosis.
+
+Hosts send sums. Those show whether a job moves at all, and whose part in a group takes little time
+beside others': who waits least is waited for. Records are asked for only where that says so, or
+where a job is small (`choose`). A host that does not answer is nobody's fault: its ranks are
+unseen.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+import structlog
+
+from analyzer.detect.held import JobVerdict
+from analyzer.detect.operators import hang, slow
+from analyzer.detect.operators.verdict import Holdup, Verdict
+from analyzer.intake.operators import log_of_replies
+from analyzer.operators.keeper import Keeper, Known
+from analyzer.operators.log import Kind, State
+from analyzer.replay import records
+from analyzer.roster.registry import Registry
+from netagent.model.errors import NetAgentError
+from netagent.model.ids import EndpointId
+from netagent.wire.operators import MOST_ASKED, OperatorsReply, OperatorsRequest
+
+EVERY_S = 20.0
+"""Seconds between two looks at all jobs. Chosen: some windows; who is slow is slow for longer."""
+LOOK_NS = 60_000_000_000
+"""Nanoseconds of records that are asked for. Chosen: iterations take seconds, and several are
+needed."""
+STUCK_NS = 45_000_000_000
+"""Nanoseconds in which no collective of a job begins or ends, from which on it stands still.
+Chosen: longer than a checkpoint of a small job, far less than a watchdog's ten minutes."""
+HEARD_NS = 15_000_000_000
+"""Nanoseconds within which a host must have been heard of for its ranks to be judged. Chosen: three
+windows; a collector that lags is no hang."""
+SMALL = 64
+"""Ranks of a job of which all records are asked for. Chosen: a question to each of eight hosts."""
+WAITS_LEAST = 0.7
+"""Most time in collectives of a rank that others wait for, as a share of its group's median.
+Chosen: Aegis names at 0.8 of the mean, and being asked for records accuses nobody."""
+MOST_RANKS = 512
+"""Most ranks of a job that are asked for records at a time. Chosen: some megabytes."""
+AT_ONCE = 16
+"""Most hosts that are asked at once."""
+
+NOTHING = Verdict(Holdup.NOTHING, "no rank waits less than its peers, and the job goes on")
+
+log = structlog.get_logger()
+
+Ask = Callable[[str, OperatorsRequest], Awaitable[OperatorsReply]]
+"""Asks a host; raises Unreachable and the like."""
+
+
+@dataclass(slots=True)
+class _Followed:
+    """How a job was when it was looked at last."""
+
+    progress: Mapping[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
+    moved_ns: int = 0
+    verdict: JobVerdict | None = None
+
+
+@dataclass(slots=True)
+class Jobs:
+    """All jobs of which hosts send sums, and that are tasks of the roster."""
+
+    keeper: Keeper
+    registry: Registry
+    ask: Ask
+    give: Callable[[records.Record], None]
+    clock: Callable[[], int]
+    asked_bytes: int = 0
+    """Bytes of records that hosts sent when they were asked."""
+    unanswered: int = 0
+    _followed: dict[str, _Followed] = field(default_factory=dict)
+    _told: tuple[JobVerdict, ...] = ()
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await self.step()
+            await asyncio.sleep(EVERY_S)
+
+    async def step(self) -> None:
+        """Look at each job once, and tell what is new."""
+        tasks = {record.endpoint.task for record in self.registry.endpoints()}
+        jobs = tasks.intersection(self.keeper.jobs)
+        for job in self._followed.keys() - jobs:
+            del self._followed[job]
+        for job in sorted(jobs):
+            followed = self._followed.setdefault(job, _Followed(moved_ns=self.clock()))
+            followed.verdict = await self._look(job, followed) or followed.verdict
+        told = tuple(f.verdict for f in self._followed.values() if f.verdict is not None)
+        if told != self._told:
+            self._told = told
+            self.give(records.HeldUp(jobs=told, now_ns=self.clock()))
+
+    def latest(self, job: str) -> JobVerdict | None:
+        """Return the newest verdict about a job; None where there is none."""
+        followed = self._followed.get(job)
+        return followed.verdict if followed is not None else None
+
+    async def _look(self, job: str, followed: _Followed) -> JobVerdict | None:
+        """Return what a job says now; None where too little is heard of it to say anything."""
+        now_ns = self.clock()
+        known = [
+            each
+            for each in self.keeper.processes(job)
+            if each.process.rank >= 0 and self._is_of(each, job)
+        ]
+        heard = [each for each in known if now_ns - each.heard_ns < HEARD_NS]
+        if not heard:
+            return None
+        progress = {(k.process.rank, name): n for k in heard for name, n in k.progress.items()}
+        if progress != followed.progress:
+            followed.progress, followed.moved_ns = progress, now_ns
+        if now_ns - followed.moved_ns >= STUCK_NS:
+            ranks = {each.process.rank for each in heard}
+            # What has not moved for so long is overdue, whatever the job's own watchdog says.
+            found = replace(self.keeper.log(job, ranks), overdue=1)
+            verdict = await asyncio.to_thread(hang.judge, found) or NOTHING
+        else:
+            verdict = await self._slow(job, heard, now_ns)
+        ends = self._endpoints(known)
+        named = {rank for culprit in verdict.culprits for rank in culprit.ranks}
+        return JobVerdict(job, verdict, now_ns, {r: ends[r] for r in sorted(named & ends.keys())})
+
+    async def _slow(self, job: str, heard: Sequence[Known], now_ns: int) -> Verdict:
+        ranks = choose(heard)
+        if not ranks:
+            return NOTHING
+        replies = await self._records(job, heard, ranks, now_ns)
+        return await asyncio.to_thread(_judged, replies)
+
+    async def _records(
+        self, job: str, heard: Iterable[Known], ranks: Collection[int], now_ns: int
+    ) -> list[tuple[str, OperatorsReply]]:
+        by_host: dict[str, list[int]] = defaultdict(list)
+        for each in heard:
+            if each.process.rank in ranks:
+                by_host[each.host].append(each.process.rank)
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def of(host: str, mine: Sequence[int]) -> tuple[str, OperatorsReply] | None:
+            request = OperatorsRequest(
+                job=job, ranks=tuple(mine[:MOST_ASKED]), since_ns=now_ns - LOOK_NS
+            )
+            async with gate:
+                try:
+                    return host, await self.ask(host, request)
+                except NetAgentError as error:
+                    self.unanswered += 1
+                    log.info("operators_not_answered", host=host, job=job, error=str(error))
+                    return None
+
+        replies = await asyncio.gather(*(of(*each) for each in sorted(by_host.items())))
+        return [each for each in replies if each is not None]
+
+    def _is_of(self, known: Known, job: str) -> bool:
+        """Return whether a process is in a container of the task that it says it is of."""
+        container = known.process.container
+        ends = [r.endpoint for r in self.registry.endpoints_of(known.host)]
+        tasks = {end.task for end in ends if not container or end.id.container == container}
+        return job in tasks
+
+    def _endpoints(self, known: Iterable[Known]) -> dict[int, tuple[EndpointId, ...]]:
+        """Return the endpoints of each rank, those of its container.
+
+        Where a container has as many ranks as endpoints, each rank has one, in order.
+        """
+        there: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for each in known:
+            if each.process.container:
+                there[each.host, each.process.container].append(each.process.rank)
+        found: dict[int, tuple[EndpointId, ...]] = {}
+        for (host, container), ranks in there.items():
+            ends = sorted(
+                r.endpoint.id
+                for r in self.registry.endpoints_of(host)
+                if r.endpoint.id.container == container
+            )
+            apart = len(ends) == len(ranks)
+            for place, rank in enumerate(sorted(ranks)):
+                found[rank] = (ends[place],) if apart else tuple(ends)
+        return found
+
+
+def choose(heard: Sequence[Known]) -> set[int]:
+    """Return the ranks whose records say more: all of a small job, else suspects and their groups.
+
+    A rank that others wait for is itself in collectives for the least time.
+    """
+    if len(heard) <= SMALL:
+        return {each.process.rank for each in heard}
+    spent: dict[str, dict[int, int]] = defaultdict(dict)
+    for each in heard:
+        for row in each.rows:
+            if row.kind is Kind.COLLECTIVE and row.group is not None:
+                mine = spent[row.group.name]
+                mine[each.process.rank] = mine.get(each.process.rank, 0) + row.told.sum_us
+    chosen: set[int] = set()
+    for times in spent.values():
+        usual = median(times.values())
+        if len(times) > 1 and min(times.values()) < WAITS_LEAST * usual:
+            chosen |= times.keys()
+        if len(chosen) > MOST_RANKS:
+            break
+    return set(sorted(chosen)[:MOST_RANKS])
+
+
+def _judged(replies: Sequence[tuple[str, OperatorsReply]]) -> Verdict:
+    """Return who makes a job slow.
+
+    Hosts answer one after the other, so what has not ended yet says nothing of who lags.
+    """
+    found = log_of_replies(replies)
+    return slow.judge(found.take(found.state == State.ENDED))

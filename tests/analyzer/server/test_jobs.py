@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+
+import pytest
+
+from analyzer.detect.operators.verdict import Holdup
+from analyzer.operators.keeper import Keeper, Reported, Row, Told
+from analyzer.operators.log import Group, GroupKind, Kind
+from analyzer.replay import records
+from analyzer.roster.registry import Registry
+from analyzer.server.jobs import HEARD_NS, SMALL, STUCK_NS, Jobs, choose
+from netagent.model.errors import Unreachable
+from netagent.wire.columns import pack
+from netagent.wire.operators import OperatorGroup, OperatorProcess, OperatorsReply
+from tests.analyzer.cluster import SECOND, endpoint, registration
+
+RANKS = 4
+START_NS = 10**18
+DP = Group("dp0", GroupKind.DATA, tuple(range(RANKS)))
+
+
+class World:
+    """A job of one rank a host, its hosts' answers, and time."""
+
+    def __init__(self):
+        self.now_ns, self.given, self.asked = START_NS, [], []
+        self.keeper, registry = Keeper(), Registry()
+        for rank in range(RANKS):
+            of = endpoint(f"h{rank}", f"a{rank}")
+            registry.apply(registration(f"h{rank}", of), START_NS)
+        self.late: dict[int, float] = {}
+        """Rank -> seconds that it computes longer in each step."""
+        self.jobs = Jobs(self.keeper, registry, self.ask, self.given.append, lambda: self.now_ns)
+
+    def say(self, begun, *, ended=(), of=range(RANKS), job="train-a", container="a{}"):
+        """Have hosts report which collective each rank began last, and which ended."""
+        for rank in of:
+            process = OperatorProcess(
+                job=job, rank=rank, world=RANKS, pid=1, container=container.format(rank)
+            )
+            last = ended[rank] if ended else begun[rank] - 1
+            told = Told(1, 64, 10, 10, 10, begun[rank], last, 0)
+            row = Row(DP, "all_reduce", Kind.COLLECTIVE, told)
+            self.keeper.take(f"h{rank}", (Reported(process, (row,)),), self.now_ns)
+
+    async def ask(self, host, request):
+        self.asked.append(host)
+        (rank,) = request.ranks
+        if host == "h9":
+            raise Unreachable(host, "gone")
+        return records_of(rank, self.late)
+
+    def step(self):
+        asyncio.run(self.jobs.step())
+        return self.jobs.latest("train-a")
+
+
+def records_of(rank, late, steps=24):
+    """Return what a rank recorded: a collective, then it computes, then another collective."""
+    slowest = max(late.values(), default=0.0)
+    begun, ended = [], []
+    for step in range(steps):
+        for came, went in ((0.1, 0.11), (0.3 + late.get(rank, 0.0), 0.31 + slowest)):
+            begun.append(round((1000 + step + came) * 1e9))
+            ended.append(round((1000 + step + went) * 1e9))
+    count, members = len(begun), list(range(RANKS))
+    of = {"job": "train-a", "name": "dp0", "kind": "dp", "size": RANKS}
+    group = pack(OperatorGroup, members=members, **of)
+    return pack(
+        OperatorsReply,
+        processes=(OperatorProcess(job="train-a", rank=rank, world=RANKS, pid=1),),
+        groups=(group,), ops=("all_reduce",),
+        process=[0] * count, group=[0] * count, op=[0] * count,
+        kind=[int(Kind.COLLECTIVE)] * count, step=[n // 2 for n in range(count)], peer=[0xFFFF_FFFF] * count,
+        tag=[0] * count, bytes=[1 << 20] * count, sequence=list(range(1, count + 1)),
+        begun_ns=begun, ended_ns=ended,
+    )  # fmt: skip
+
+
+def test_a_rank_that_is_late_again_and_again_is_told_with_its_endpoint():
+    world = World()
+    world.late = {2: 0.4}
+    world.say([5] * RANKS)
+    told = world.step()
+    assert told.verdict.holdup is Holdup.SLOW_RANK
+    assert [each.ranks for each in told.verdict.culprits] == [(2,)]
+    assert [str(key) for key in told.endpoints[2]] == ["a2/rail0"]
+    (given,) = world.given
+    assert isinstance(given, records.HeldUp)
+    assert given.jobs == (told,)
+
+
+def test_of_a_job_that_is_well_nobody_is_named():
+    world = World()
+    world.say([5] * RANKS)
+    assert world.step().verdict.culprits == ()
+    assert world.asked == ["h0", "h1", "h2", "h3"]
+
+
+def test_a_job_that_stands_still_waits_for_who_never_came():
+    world = World()
+    world.say([7, 7, 6, 7], ended=[6] * 4)
+    world.step()
+    world.now_ns += STUCK_NS
+    world.say([7, 7, 6, 7], ended=[6] * 4)
+    told = world.step()
+    assert told.verdict.holdup is Holdup.HANG_RANK
+    assert [each.ranks for each in told.verdict.culprits] == [(2,)]
+
+
+def test_a_job_whose_ranks_all_wait_in_one_collective_accuses_the_network():
+    world = World()
+    world.say([7] * RANKS)
+    world.step()
+    world.now_ns += STUCK_NS
+    world.say([7] * RANKS)
+    told = world.step().verdict
+    assert told.holdup is Holdup.HANG_COMMUNICATION
+    assert not told.innocent
+
+
+def test_a_host_that_is_not_heard_is_no_hang():
+    world = World()
+    world.say([7] * RANKS)
+    world.step()
+    world.now_ns += STUCK_NS
+    world.say([8] * 3, of=range(3))
+    assert world.step().verdict.culprits == ()
+    world.now_ns += HEARD_NS
+    before = world.jobs.latest("train-a")
+    assert world.step() is before
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"job": "train-b"}, {"container": "b{}"}], ids=["no task", "another's container"]
+)
+def test_what_a_process_claims_of_another_task_is_not_heard(wrong):
+    world = World()
+    world.late = {2: 0.4}
+    world.say([5] * RANKS, **wrong)
+    assert world.step() is None
+    assert world.asked == []
+
+
+def test_a_host_that_does_not_answer_is_nobodys_fault():
+    world = World()
+
+    async def gone(host, request):
+        raise Unreachable(host, "gone")
+
+    world.jobs.ask = gone
+    world.say([5] * RANKS)
+    assert world.step().verdict.culprits == ()
+    assert world.jobs.unanswered == RANKS
+
+
+def test_of_a_large_job_only_the_groups_of_suspects_are_asked():
+    keeper = Keeper()
+    for rank in range(2 * SMALL):
+        group = Group(f"dp{rank % 2}", GroupKind.DATA, ())
+        waits = 10 if rank == 4 else 1000 + rank
+        row = Row(group, "all_reduce", Kind.COLLECTIVE, Told(1, 64, waits, 10, 10, 3, 2, 0))
+        process = OperatorProcess(job="j", rank=rank, world=2 * SMALL, pid=rank)
+        keeper.take(f"h{rank}", (Reported(process, (row,)),), START_NS + SECOND)
+    assert choose(keeper.processes("j")) == set(range(0, 2 * SMALL, 2))
