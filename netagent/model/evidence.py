@@ -73,7 +73,6 @@ class EvidenceKind(StrEnum):
     flow, seconds that were asked for) and `stages` as (end, stage, packets, median ns since the
     stage before, 0 for unknown), where end is ``sender`` or ``receiver``; these two are not in what
     was kept before they were."""
-    """`source`, `target`, `text` of its verdict, `lines` of what was counted."""
     OPERATORS = "operators"
     """`task`, `lines` of what the job's own operators show."""
     PROBED = "probed"
