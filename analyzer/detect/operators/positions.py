@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which pipeline stage each rank is of: whoever does the same work is compared with each other.
+
+Where nobody says, the schedule does: the earlier a stage, the more forward passes it is ahead
+before its first backward one. Where operations are not named after their direction, who sends
+first to whom does.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.operators.log import UNKNOWN, Kind, Log
+
+Ints = NDArray[np.int64]
+
+
+def stages(log: Log, ranks: Ints, step: NDArray[np.int32]) -> Ints:
+    """Return (ranks,) the stage of each rank, counted from 0; all 0 where nothing tells."""
+    named = [log.places[rank].pp if rank in log.places else UNKNOWN for rank in ranks.tolist()]
+    if named and min(named) > UNKNOWN:
+        return _counted(np.array(named, np.int64))
+    for told in (_ahead(log, ranks, step), _chain(log, ranks)):
+        if told is not None:
+            return told
+    return np.zeros(len(ranks), np.int64)
+
+
+def _counted(values: NDArray[np.int64]) -> Ints:
+    return np.unique(values, return_inverse=True)[1].astype(np.int64)
+
+
+def way(op: str) -> int:
+    """Return 1 for what goes forward, -1 for what goes backward, 0 for neither."""
+    lower = op.lower()
+    forward, backward = (
+        ("forward" in lower or "fwd" in lower),
+        ("backward" in lower or "bwd" in lower),
+    )
+    return int(forward) - int(backward)
+
+
+def _ahead(log: Log, ranks: Ints, step: NDArray[np.int32]) -> Ints | None:
+    """Return stages by how many forward passes a rank makes before its first backward one."""
+    ways = np.array([way(op) for op in log.ops], np.int64)[log.op]
+    computes = (log.kind == Kind.COMPUTE) & (ways != 0)
+    rows = computes if computes.any() else (log.kind == Kind.SEND) & (ways != 0)
+    # One step tells; the middle one is neither a warm-up nor cut off.
+    known = np.unique(step[rows & (step != UNKNOWN)])
+    if not len(known):
+        return None
+    some = np.flatnonzero(rows & (step == known[len(known) // 2]))
+    place = np.searchsorted(ranks, log.rank[some])
+    order = np.lexsort((log.started_ns[some], place))
+    place, forward = place[order], ways[some][order] > 0
+    backs = np.zeros(len(place), np.int64)
+    first = np.flatnonzero(np.diff(place, prepend=-1))
+    total = np.cumsum(~forward)
+    start: Ints = np.repeat((total - ~forward)[first], np.diff([*first, len(place)]))
+    backs = total - start
+    count = np.bincount(place[forward & (backs == 0)], minlength=len(ranks))
+    if len(np.unique(count)) < 2:
+        return None
+    return _counted(-count)
+
+
+def _chain(log: Log, ranks: Ints) -> Ints | None:
+    """Return stages by following each rank's first send, from those whose first is a send."""
+    rows = np.flatnonzero(((log.kind == Kind.SEND) | (log.kind == Kind.RECV)) & (log.peer >= 0))
+    if not len(rows):
+        return None
+    rows = rows[np.lexsort((log.started_ns[rows], log.rank[rows]))]
+    rank, kind = log.rank[rows], log.kind[rows]
+    first = np.flatnonzero(np.diff(rank, prepend=-1))
+    front = rank[first][kind[first] == Kind.SEND].tolist()
+    sends = rows[kind == Kind.SEND]
+    at = np.unique(log.rank[sends], return_index=True)[1]
+    onward = dict(zip(log.rank[sends][at].tolist(), log.peer[sends][at].tolist(), strict=True))
+    told: dict[int, int] = {}
+    for begin in front:
+        stage, now = 0, begin
+        while now is not None and now not in told:
+            told[now] = stage
+            stage, now = stage + 1, onward.get(now)
+    if any(rank not in told for rank in ranks.tolist()):
+        return None
+    return _counted(np.array([told[rank] for rank in ranks.tolist()], np.int64))

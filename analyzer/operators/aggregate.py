@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a log comes down to: what each rank did itself in each step, and what transfers took.
+
+Enough to say who is suspect, and some thousandth of the bytes, so a host can send this first and
+its operators only where it is asked for them. Each number comes from one rank's own clock. Logs of
+different ranks of one job are summed up apart and put `together`.
+
+How long a transfer took is the least that anybody in it measured: whoever came last waited for
+nobody.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.operators.log import NEVER, UNKNOWN, Kind, Log
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+IDLE = "idle"
+"""What a rank did by itself and did not log: time between two operators that it waited in."""
+_BITS = 21
+"""Of a rank, a group or an operation in a unit's number."""
+_MOST = (1 << _BITS) - 2
+_BLOCKING_SENDS = 0.001
+"""A rank's sends hold it up where so few, as a share, overlap what it does next. Chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """Transfers of one kind between the same ranks: a group's reduction, or one edge's sends."""
+
+    number: Ints
+    """(units,) in ascending order, alike in all parts of a job."""
+    count: Ints
+    """(steps, units): rows, of all ranks in it."""
+    sum_us: Floats
+    """(steps, units): of these rows."""
+    least_us: Floats
+    """(steps, units): the shortest; infinite where there is none."""
+    ends: Ints
+    """(units,): 1 for sent, 2 for received, 3 for both; of collectives 3."""
+    bytes: Ints
+    """(units,): the most of one transfer; `UNKNOWN` where it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregates:
+    """All that detection needs of a log."""
+
+    ranks: Ints
+    """(ranks,) ascending."""
+    steps: Ints
+    """(steps,) ascending."""
+    labels: tuple[str, ...]
+    own_us: Floats
+    """(steps, ranks, labels): what a rank did itself, by operation; the last is `IDLE`."""
+    length_us: Floats
+    """(steps, ranks): from a rank's first operator of a step to its last; NaN where it has none."""
+    units: Units
+    ops: tuple[str, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes it takes, as single precision and narrow counters."""
+        units = self.units
+        return 4 * (self.own_us.size + self.length_us.size + 2 * units.sum_us.size) + (
+            2 * units.count.size + 8 * units.number.size
+        )
+
+
+def edge_of(number: int) -> tuple[int, int] | None:
+    """Return the sender and receiver of a unit; None for a group's."""
+    first, second = number >> 2 * _BITS, (number >> _BITS) & ((1 << _BITS) - 1)
+    return None if second == 0 else (first, second - 1)
+
+
+def group_of(number: int) -> int:
+    """Return the place in the log's groups of a group's unit."""
+    return number >> 2 * _BITS
+
+
+def op_of(number: int) -> int:
+    """Return the place of a unit's operation in the log's."""
+    return number & ((1 << _BITS) - 1)
+
+
+def aggregate(log: Log, step: NDArray[np.int32], steps: Ints) -> Aggregates:
+    """Sum a log up, given which step each row is of; rows of other steps are left out.
+
+    Raises `ValueError` where the log has more ranks, groups or operations than a unit's number has
+    room for: two million.
+    """
+    if max(log.world, len(log.groups), len(log.ops)) > _MOST:
+        raise ValueError("more ranks, groups or operations than two million")
+    rows = _Rows.of(log, step, steps)
+    labels = tuple(log.ops[op] for op in np.unique(rows.op[rows.works]))
+    own = _own(rows, log, labels)
+    return Aggregates(
+        rows.ranks, steps, (*labels, IDLE), own, rows.lengths(), _units(rows, log), log.ops
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows in order of rank, step and start."""
+
+    ranks: Ints
+    steps: Ints
+    at: Ints
+    """(rows,) place of (step, rank) in a flat (steps, ranks)."""
+    step: Ints
+    rank: NDArray[np.int32]
+    op: NDArray[np.int32]
+    kind: NDArray[np.uint8]
+    group: NDArray[np.int32]
+    peer: NDArray[np.int32]
+    bytes: Ints
+    start: Floats
+    """Microseconds since the first of the log's."""
+    end: Floats
+    first: Ints
+    """Rows with which a step of a rank begins."""
+
+    @staticmethod
+    def of(log: Log, step: NDArray[np.int32], steps: Ints) -> "_Rows":
+        place = np.searchsorted(steps, step)
+        inside = place < len(steps)
+        inside[inside] = steps[place[inside]] == step[inside]
+        inside &= (log.started_ns != NEVER) & (log.ended_ns != NEVER)
+        ranks, rank = _dense(log.rank)
+        order = np.flatnonzero(inside)
+        key = rank[order] * np.int64(len(steps)) + place[order]
+        start = log.started_ns[order]
+        # Most logs are in order already, and sorting is most of what this takes.
+        behind = (np.diff(key) < 0) | ((np.diff(key) == 0) & (np.diff(start) < 0))
+        if behind.any():
+            sorted_ = np.lexsort((start, key))
+            order, key, start = order[sorted_], key[sorted_], start[sorted_]
+        zero = int(start.min(initial=0)) if len(start) else 0
+        first = np.flatnonzero(np.diff(key, prepend=-1))
+        return _Rows(
+            ranks, steps, place[order] * np.int64(len(ranks)) + rank[order], place[order],
+            log.rank[order], log.op[order], log.kind[order], log.group[order], log.peer[order],
+            log.bytes[order], (start - zero) / 1e3, (log.ended_ns[order] - zero) / 1e3, first,
+        )  # fmt: skip
+
+    @property
+    def works(self) -> NDArray[np.bool_]:
+        return np.isin(self.kind, (Kind.COMPUTE, Kind.OTHER))
+
+    def lengths(self) -> Floats:
+        made = np.full(len(self.steps) * len(self.ranks), np.nan)
+        if len(self.first):
+            ends = np.maximum.reduceat(self.end, self.first)
+            made[self.at[self.first]] = ends - self.start[self.first]
+        return made.reshape(len(self.steps), len(self.ranks))
+
+
+def _dense(values: NDArray[np.int32]) -> tuple[Ints, Ints]:
+    """Return the different values, and of each its place among them."""
+    seen = np.zeros(int(values.max(initial=-1)) + 1, bool)
+    seen[values] = True
+    return np.flatnonzero(seen), (np.cumsum(seen) - 1)[values]
+
+
+def _own(rows: _Rows, log: Log, labels: Sequence[str]) -> Floats:
+    cells, count = len(rows.steps) * len(rows.ranks), len(labels) + 1
+    label = np.full(len(log.ops), count - 1)
+    label[[log.ops.index(each) for each in labels]] = np.arange(count - 1)
+    works = rows.works
+    key = rows.at[works] * count + label[rows.op[works]]
+    took = (rows.end - rows.start)[works]
+    own = np.zeros(cells * count)
+    own += np.bincount(key, np.maximum(took, 0), cells * count)
+    own += np.bincount(rows.at * count + count - 1, _gaps(rows), cells * count)
+    return own.reshape(len(rows.steps), len(rows.ranks), count)
+
+
+def _gaps(rows: _Rows) -> Floats:
+    """Return before each row for how long its rank had been in no operator.
+
+    The first of a step counts from the end of the step before it, where that one is in the log.
+    """
+    if not len(rows.start):
+        return np.zeros(0)
+    end = np.where(rows.kind == Kind.SEND, rows.start, rows.end) if _free_sends(rows) else rows.end
+    # One running maximum over all: each step of a rank lies above all before it.
+    number = np.zeros(len(end))
+    number[rows.first] = 1
+    number = np.cumsum(number) - 1
+    low = rows.start[rows.first]
+    reach = float((end - low[number.astype(np.int64)]).max()) + 1.0
+    lift = number * reach - low[number.astype(np.int64)]
+    latest = np.maximum.accumulate(end + lift) - lift
+    gaps = np.zeros(len(end))
+    gaps[1:] = rows.start[1:] - latest[:-1]
+    gaps[rows.first] = _between(rows, latest)
+    return np.maximum(gaps, 0)
+
+
+def _free_sends(rows: _Rows) -> bool:
+    """Whether a rank goes on while what it sends is under way."""
+    sends = np.flatnonzero(rows.kind[:-1] == Kind.SEND)
+    if not len(sends):
+        return False
+    return bool((rows.start[sends + 1] < rows.end[sends]).mean() > _BLOCKING_SENDS)
+
+
+def _between(rows: _Rows, latest: Floats) -> Floats:
+    """Return how long each rank had been in no operator when a step began."""
+    first = rows.first
+    made = np.zeros(len(first))
+    before = first[1:] - 1
+    follows = (rows.rank[first[1:]] == rows.rank[before]) & (
+        rows.step[first[1:]] == rows.step[before] + 1
+    )
+    gap = rows.start[first[1:]] - (latest[before])
+    lengths = rows.end[before] - rows.start[first[:-1]]
+    # Times that begin anew, and steps that were left out, say nothing of what was between.
+    made[1:] = np.where(follows & (gap > 0) & (gap < np.maximum(lengths, 0)), gap, 0)
+    return made
+
+
+def _units(rows: _Rows, log: Log) -> Units:
+    numbers, of = _numbers(rows, log)
+    has = np.flatnonzero(numbers >= 0)
+    number, place = np.unique(numbers[has], return_inverse=True)
+    count, cells = len(number), len(rows.steps) * len(number)
+    key = rows.step[has] * count + place
+    took = np.maximum(rows.end[has] - rows.start[has], 0)
+    least = np.full(cells, np.inf)
+    np.minimum.at(least, key, took)
+    ends, most = np.zeros(count, np.int64), np.full(count, UNKNOWN, np.int64)
+    np.bitwise_or.at(ends, place, of[has])
+    np.maximum.at(most, place, rows.bytes[has])
+    shape = (len(rows.steps), count)
+    total = np.asarray(np.bincount(key, took, cells), np.float64)
+    return Units(
+        number, np.bincount(key, minlength=cells).reshape(shape), total.reshape(shape),
+        least.reshape(shape), ends, most,
+    )  # fmt: skip
+
+
+def _numbers(rows: _Rows, log: Log) -> tuple[Ints, Ints]:
+    """Return the unit that each row is of, -1 for none, and which end of it the row is."""
+    numbers = np.full(len(rows.op), -1, np.int64)
+    ends = np.full(len(rows.op), 3, np.int64)
+    op = rows.op.astype(np.int64)
+    both = _directions(log.ops)
+    inside = (rows.kind == Kind.COLLECTIVE) & (rows.group >= 0)
+    numbers[inside] = (rows.group[inside].astype(np.int64) << 2 * _BITS) | op[inside]
+    for kind, end in ((Kind.SEND, 1), (Kind.RECV, 2)):
+        some = (rows.kind == kind) & (rows.peer >= 0)
+        own, peer = rows.rank[some].astype(np.int64), rows.peer[some].astype(np.int64)
+        source, target = (own, peer) if kind is Kind.SEND else (peer, own)
+        numbers[some] = (source << 2 * _BITS) | ((target + 1) << _BITS) | both[op[some]]
+        ends[some] = end
+    return numbers, ends
+
+
+def _directions(ops: Sequence[str]) -> Ints:
+    """Return of each operation the first that is the same but for sending or receiving."""
+    known: dict[str, int] = {}
+    plain = [op.lower().replace("recv", "").replace("send", "") for op in ops]
+    return np.array([known.setdefault(each, n) for n, each in enumerate(plain)], np.int64)
+
+
+def together(parts: Sequence[Aggregates]) -> Aggregates:
+    """Return one job's aggregates from those of different ranks, summed up over the same steps.
+
+    Raises `ValueError` where parts have different steps or operations, or share a rank.
+    """
+    first = parts[0]
+    if any(not np.array_equal(each.steps, first.steps) or each.ops != first.ops for each in parts):
+        raise ValueError("parts of different jobs, or of different steps")
+    ranks = np.concatenate([each.ranks for each in parts])
+    order = np.argsort(ranks, kind="stable")
+    if (np.diff(ranks[order]) == 0).any():
+        raise ValueError("two parts have the same rank")
+    labels = tuple(sorted({label for each in parts for label in each.labels} - {IDLE}))
+    labels = (*labels, IDLE)
+    own = np.concatenate([_relabelled(each, labels) for each in parts], axis=1)
+    length = np.concatenate([each.length_us for each in parts], axis=1)
+    return Aggregates(
+        ranks[order], first.steps, labels, own[:, order], length[:, order],
+        _joined([each.units for each in parts]), first.ops,
+    )  # fmt: skip
+
+
+def _relabelled(part: Aggregates, labels: tuple[str, ...]) -> Floats:
+    made = np.zeros((*part.own_us.shape[:2], len(labels)))
+    made[:, :, [labels.index(each) for each in part.labels]] = part.own_us
+    return made
+
+
+def _joined(parts: Sequence[Units]) -> Units:
+    number = np.unique(np.concatenate([each.number for each in parts]))
+    steps = len(parts[0].count)
+    count, total = np.zeros((steps, len(number)), np.int64), np.zeros((steps, len(number)))
+    least, ends = np.full((steps, len(number)), np.inf), np.zeros(len(number), np.int64)
+    most = np.full(len(number), UNKNOWN, np.int64)
+    for each in parts:
+        at = np.searchsorted(number, each.number)
+        count[:, at] += each.count
+        total[:, at] += each.sum_us
+        least[:, at] = np.minimum(least[:, at], each.least_us)
+        ends[at] |= each.ends
+        most[at] = np.maximum(most[at], each.bytes)
+    return Units(number, count, total, least, ends, most)

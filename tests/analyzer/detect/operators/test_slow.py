@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pytest
+
+from analyzer.detect.operators.slow import judge
+from analyzer.detect.operators.verdict import Holdup, Who
+from analyzer.simulate.operators.faults import NETWORK, NOBODY, Fault, Injected, blame, draw
+from analyzer.simulate.operators.job import Job
+from tests.analyzer.detect.operators.jobs import ALL, NAMELESS, SOURCES, logged
+
+JOB = Job(data=16, stages=4, tensor=2, steps=20)
+TOLD = {
+    Fault.SEQUENCES: Holdup.IMBALANCE, Fault.EXPERTS: Holdup.IMBALANCE,
+    Fault.GC_RANDOM: Holdup.IMBALANCE, Fault.GC_ALL: Holdup.ALL_SLOW,
+    Fault.CHECKPOINT: Holdup.ALL_SLOW,
+}  # fmt: skip
+
+
+def _draw(fault, seed):
+    job = Job(data=32, stages=2, tensor=2, experts=8) if fault is Fault.EXPERTS else JOB
+    return job, draw(job, [fault], np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_of_a_healthy_job_nobody_is_named(source):
+    verdict = judge(logged(JOB, source=SOURCES[source]))
+    assert (verdict.holdup, verdict.culprits) == (Holdup.NOTHING, ())
+
+
+@pytest.mark.parametrize("source", ["hooks", "all"])
+@pytest.mark.parametrize("fault", sorted(set(Fault) - NOBODY))
+def test_who_is_at_fault_is_named_alone(fault, source):
+    job, faults = _draw(fault, 3)
+    verdict = judge(logged(job, *faults, source=SOURCES[source]))
+    truth = blame(job, faults[0])
+    assert [frozenset(each.ranks) for each in verdict.culprits] == [truth.ranks]
+    assert verdict.innocent == (fault not in NETWORK)
+    assert 0.5 < verdict.culprits[0].confidence < 1
+
+
+@pytest.mark.parametrize("source", ["hooks", "all"])
+@pytest.mark.parametrize("fault", sorted(NOBODY))
+def test_where_nobody_is_at_fault_nobody_is_named(fault, source):
+    job, faults = _draw(fault, 4)
+    verdict = judge(logged(job, *faults, source=SOURCES[source]))
+    assert (verdict.holdup, verdict.culprits) == (TOLD[fault], ())
+    assert verdict.innocent
+
+
+def test_two_faults_are_named_both_the_worse_one_first():
+    faults = (Injected(Fault.SLOW_RANK, 5, 1.3), Injected(Fault.SLOW_RANK, 70, 1.9))
+    verdict = judge(logged(JOB, *faults))
+    assert [each.ranks for each in verdict.culprits] == [(70,), (5,)]
+
+
+def test_a_slow_host_is_named_by_its_name():
+    verdict = judge(logged(JOB, Injected(Fault.HOST, 19, 1.5)))
+    assert [(each.kind, each.host) for each in verdict.culprits] == [(Who.HOST, "host-2")]
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_few_iterations_name_nobody(steps):
+    verdict = judge(logged(Job(steps=steps), Injected(Fault.SLOW_RANK, 0, 3.0)))
+    assert (verdict.holdup, verdict.culprits) == (Holdup.INSUFFICIENT, ())
+    assert verdict.missing
+
+
+def test_a_rank_that_was_slow_in_one_iteration_is_not_named():
+    log = logged(JOB, source=ALL)
+    once = (log.rank == 3) & (log.step == log.step.max()) & (log.group < 0) & (log.peer < 0)
+    verdict = judge(
+        logged(JOB).take(np.ones(len(log), bool)) if not once.any() else _longer(log, once)
+    )
+    assert verdict.culprits == ()
+
+
+def _longer(log, rows):
+    ended = log.ended_ns.copy()
+    ended[rows] += 20_000_000
+    made = log.take(np.ones(len(log), bool))
+    object.__setattr__(made, "ended_ns", ended)
+    return made
+
+
+# Traces of production jobs, as those that Lin et al. publish: sizes and strengths are drawn, and
+# the three of their artifact (4 x 4, 2 x 4, 32 x 2) are among them.
+AR = [(4, 4, 4), (2, 4, 1), (8, 2, 2), (3, 3, 1), (16, 1, 1)]
+ST = [(2, 4), (4, 2), (8, 4), (3, 3)]
+SE = [(32, 2), (16, 4), (16, 1), (8, 4)]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_one_slow_worker_is_named_and_nobody_else(seed):
+    rng = np.random.default_rng(seed)
+    data, stages, tensor = AR[seed % len(AR)]
+    job = Job(
+        data, stages, tensor, microbatches=2 * stages, steps=15, jitter=rng.uniform(0.01, 0.04)
+    )
+    rank = job.rank(int(rng.integers(stages)), int(rng.integers(data)))
+    fault = Injected(Fault.SLOW_RANK, rank, rng.uniform(1.2, 2.2))
+    verdict = judge(
+        logged(job, fault, source=NAMELESS if seed % 2 else SOURCES["trace"], seed=seed)
+    )
+    assert [(each.kind, each.ranks) for each in verdict.culprits] == [(Who.RANK, (rank,))]
+    assert verdict.innocent
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_all_of_a_long_last_stage_are_named(seed):
+    rng = np.random.default_rng(seed)
+    data, stages = ST[seed % len(ST)]
+    job = Job(
+        data, stages, microbatches=2 * stages, chunks=1 + seed // len(ST), steps=15,
+        last_stage=rng.uniform(1.25, 1.6),
+    )  # fmt: skip
+    verdict = judge(logged(job, source=NAMELESS if seed % 2 else SOURCES["trace"], seed=seed))
+    last = tuple(job.rank(stages - 1, each) for each in range(data))
+    assert [(each.kind, each.ranks) for each in verdict.culprits] == [(Who.GROUP, last)]
+    assert verdict.innocent
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_of_sequences_of_unequal_length_nobody_is_named_though_the_last_stage_is_long(seed):
+    rng = np.random.default_rng(seed)
+    data, stages = SE[seed % len(SE)]
+    job = Job(data, stages, steps=20, last_stage=rng.uniform(1.05, 1.25))
+    fault = Injected(Fault.SEQUENCES, 0, rng.uniform(0.3, 0.6))
+    verdict = judge(
+        logged(job, fault, source=NAMELESS if seed % 2 else SOURCES["trace"], seed=seed)
+    )
+    assert (verdict.holdup, verdict.culprits) == (Holdup.IMBALANCE, ())
+    assert verdict.innocent

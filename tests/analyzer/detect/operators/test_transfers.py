@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from analyzer.detect.operators.transfers import hot
+from analyzer.detect.operators.verdict import Who
+from analyzer.simulate.operators.faults import Fault, Injected
+from analyzer.simulate.operators.job import Job
+from analyzer.simulate.operators.logs import HOOKS
+from tests.analyzer.detect.operators.jobs import case_of, logged
+
+JOB = Job(data=4, stages=4, tensor=2, steps=10)
+
+
+def _hot(*faults, job=JOB, source=HOOKS):
+    return hot(case_of(logged(job, *faults, source=source)))
+
+
+@pytest.mark.parametrize("rank", [0, 9, 31])
+def test_a_slow_uplink_is_the_ranks_whose_transfers_are_slow_all_round(rank):
+    found = _hot(Injected(Fault.NIC, rank, 12.0))
+    assert [(each.kind, each.ranks) for each in found] == [(Who.RANK, (rank,))]
+    assert found[0].times > 5
+
+
+def test_a_slow_link_between_stages_is_an_edge():
+    found = _hot(Injected(Fault.LINK, 9, 40.0))
+    assert [(each.kind, frozenset(each.ranks)) for each in found] == [(Who.EDGE, {9, 17})]
+
+
+def test_of_a_slow_ring_nothing_tells_which_link_it_is():
+    found = _hot(Injected(Fault.RING, 9, 8.0))
+    assert [(each.kind, each.ranks) for each in found] == [(Who.GROUP, (9, 11, 13, 15))]
+
+
+@pytest.mark.parametrize(
+    "faults", [(), (Injected(Fault.SLOW_RANK, 9, 2.0),), (Injected(Fault.SEQUENCES, 0, 0.5),),
+               (Injected(Fault.GC_RANDOM, 0, 0.4),), (Injected(Fault.CHECKPOINT, 0, 1.0),)]
+)  # fmt: skip
+def test_whoever_waits_for_a_rank_does_not_accuse_the_network(faults):
+    assert _hot(*faults) == []
+
+
+def test_of_fewer_than_three_alike_none_is_unlike_the_others():
+    job = Job(data=4, stages=2, tensor=1, steps=10)
+    assert _hot(Injected(Fault.RING, 0, 10.0), job=job) == []
+
+
+def test_a_transfer_that_was_slow_once_is_not_told():
+    case = case_of(logged(JOB, source=HOOKS))
+    units = case.sums.units
+    least = units.least_us.copy()
+    least[3] = np.where(np.arange(least.shape[1]) == 0, 100 * least[3], least[3])
+    once = replace(case, sums=replace(case.sums, units=replace(units, least_us=least)))
+    assert hot(once) == []
