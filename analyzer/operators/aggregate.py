@@ -25,6 +25,9 @@ IDLE = "idle"
 _BITS = 21
 """Of a rank, a group or an operation in a unit's number."""
 _MOST = (1 << _BITS) - 2
+_TOGETHER = ("reduce", "gather", "clip", "barrier", "broadcast", "all-to-all", "sync")
+"""In the name of what ranks do together, whatever a source calls it. Chosen: clipping needs the
+norm of all gradients, so whoever comes early waits in it."""
 _BLOCKING_SENDS = 0.001
 """A rank's sends hold it up where so few, as a share, overlap what it does next. Chosen."""
 
@@ -97,8 +100,9 @@ def aggregate(log: Log, step: NDArray[np.int32], steps: Ints) -> Aggregates:
     if max(log.world, len(log.groups), len(log.ops)) > _MOST:
         raise ValueError("more ranks, groups or operations than two million")
     rows = _Rows.of(log, step, steps)
-    labels = tuple(log.ops[op] for op in np.unique(rows.op[rows.works]))
-    own = _own(rows, log, labels)
+    works = rows.works(log.ops)
+    labels = tuple(log.ops[op] for op in np.unique(rows.op[works]))
+    own = _own(rows, log, labels, works)
     return Aggregates(
         rows.ranks, steps, (*labels, IDLE), own, rows.lengths(), _units(rows, log), log.ops
     )
@@ -148,9 +152,10 @@ class _Rows:
             log.bytes[order], (start - zero) / 1e3, (log.ended_ns[order] - zero) / 1e3, first,
         )  # fmt: skip
 
-    @property
-    def works(self) -> NDArray[np.bool_]:
-        return np.isin(self.kind, (Kind.COMPUTE, Kind.OTHER))
+    def works(self, ops: Sequence[str]) -> NDArray[np.bool_]:
+        """Return which rows are a rank's own work."""
+        waits = np.array([any(each in op.lower() for each in _TOGETHER) for op in ops], bool)
+        return np.isin(self.kind, (Kind.COMPUTE, Kind.OTHER)) & ~waits[self.op]
 
     def lengths(self) -> Floats:
         made = np.full(len(self.steps) * len(self.ranks), np.nan)
@@ -167,11 +172,10 @@ def _dense(values: NDArray[np.int32]) -> tuple[Ints, Ints]:
     return np.flatnonzero(seen), (np.cumsum(seen) - 1)[values]
 
 
-def _own(rows: _Rows, log: Log, labels: Sequence[str]) -> Floats:
+def _own(rows: _Rows, log: Log, labels: Sequence[str], works: NDArray[np.bool_]) -> Floats:
     cells, count = len(rows.steps) * len(rows.ranks), len(labels) + 1
     label = np.full(len(log.ops), count - 1)
     label[[log.ops.index(each) for each in labels]] = np.arange(count - 1)
-    works = rows.works
     key = rows.at[works] * count + label[rows.op[works]]
     took = (rows.end - rows.start)[works]
     own = np.zeros(cells * count)

@@ -9,14 +9,15 @@ as a whole nothing tells which of its links is.
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from analyzer.detect.operators.case import Case
+from analyzer.detect.operators.matrix import FEW, Marks, marks
 from analyzer.detect.operators.verdict import Who
 from analyzer.detect.operators.votes import elected, spread
-from analyzer.operators.aggregate import Ints, edge_of, group_of, op_of
+from analyzer.operators.aggregate import Floats, Ints, edge_of, group_of, op_of
 from analyzer.operators.log import GroupKind
 
 SLOWER = 1.5
@@ -32,6 +33,8 @@ _OF_ALL = 0.6
 """Share of a rank's transfers that are slow where the rank is what they have in common. Chosen:
 two of three."""
 _BOTH_ENDS = 3
+_SPARSE = 0.5  # cells of a matrix that may be empty, its diagonal among them
+_MOST_RANKS = 1024  # who all send to each other are few
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,7 @@ class _Unit:
 def hot(case: Case) -> list[Hot]:
     """Return what of the network is slow, what costs most first."""
     slow, judged = _slow(case)
+    slow = list(_dense(case, slow))
     found = [each for each in _explained(slow, judged) if each.effect >= HELD_UP]
     return sorted(found, key=lambda each: -each.effect)
 
@@ -109,6 +113,52 @@ def _slow(case: Case) -> tuple[list[_Unit], list[frozenset[int]]]:
     return found, judged
 
 
+def _dense(case: Case, slow: list[_Unit]) -> Iterator[_Unit]:
+    """Yield the slow units; of ranks that all send to each other, as their matrix has it.
+
+    Who sends slowly, or receives slowly, has half of its edges slow, and nothing else in common
+    with them than itself.
+    """
+    edges = {each.edge for each in slow if each.edge is not None}
+    ranks, delay = _delays(case)
+    if len(ranks) < FEW or np.isnan(delay).mean() > _SPARSE or not edges:
+        yield from slow
+        return
+    found = marks(delay)
+    for each in slow:
+        side = _side(each.edge, found, ranks) if each.edge else None
+        if side is None:
+            yield each
+        else:
+            yield replace(each, members=frozenset({side[0]}), edge=None, what=side[1])
+
+
+def _delays(case: Case) -> tuple[list[int], Floats]:
+    """Return who sends or receives, and (senders, receivers) the median of what transfers took."""
+    units = case.sums.units
+    known = {
+        edge: n for n, number in enumerate(units.number.tolist())
+        if (edge := edge_of(number)) is not None and units.ends[n] == _BOTH_ENDS
+    }  # fmt: skip
+    ranks = sorted({rank for edge in known for rank in edge})
+    if not FEW <= len(ranks) <= _MOST_RANKS:
+        return [], np.zeros((0, 0))
+    place = {rank: n for n, rank in enumerate(ranks)}
+    delay = np.full((len(ranks), len(ranks)), np.nan)
+    for (source, target), n in known.items():
+        own = units.least_us[:, n]
+        delay[place[source], place[target]] = np.median(own[np.isfinite(own)])
+    return ranks, delay
+
+
+def _side(edge: tuple[int, int], found: Marks, ranks: list[int]) -> tuple[int, str] | None:
+    if edge[0] in {ranks[each] for each in found.senders}:
+        return edge[0], "sending"
+    if edge[1] in {ranks[each] for each in found.receivers}:
+        return edge[1], "receiving"
+    return None
+
+
 def _members(case: Case, number: int) -> frozenset[int]:
     edge = edge_of(number)
     return frozenset(edge if edge is not None else case.groups[group_of(number)].members)
@@ -132,7 +182,7 @@ def _explained(slow: list[_Unit], judged: list[frozenset[int]]) -> Iterator[Hot]
         alike[each.members].append(each)
     for members, units in alike.items():
         edge = units[0].edge
-        kind = Who.GROUP if edge is None else Who.EDGE
+        kind = Who.RANK if len(members) == 1 else Who.GROUP if edge is None else Who.EDGE
         yield _hot(kind, edge if edge is not None else tuple(sorted(members)), units)
 
 

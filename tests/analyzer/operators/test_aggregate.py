@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -36,6 +38,13 @@ def test_own_time_is_what_was_computed_and_what_nothing_was_logged_of():
     assert made.labels == ("fwd", IDLE)
     assert made.own_us[0, 0].tolist() == [17.0, 10.0]
     assert made.length_us[0, 0] == 41.0
+
+
+def test_what_ranks_do_together_is_nobodys_own_whatever_a_source_calls_it():
+    rows = [(0, Kind.OTHER, 0, 0, 10, -1, -1), (0, Kind.COMPUTE, 1, 10, 15, -1, -1)]
+    log = replace(_log(rows), ops=("optimizer-clip-main-grad", "optimizer"))
+    made = _sum(log)
+    assert (made.labels, made.own_us[0, 0].tolist()) == (("optimizer", IDLE), [5.0, 0.0])
 
 
 def test_rows_need_not_be_in_order():

@@ -6,6 +6,7 @@ import pytest
 
 from analyzer.detect.operators.transfers import hot
 from analyzer.detect.operators.verdict import Who
+from analyzer.operators.log import Kind, log_of
 from analyzer.simulate.operators.faults import Fault, Injected
 from analyzer.simulate.operators.job import Job
 from analyzer.simulate.operators.logs import HOOKS
@@ -55,3 +56,39 @@ def test_a_transfer_that_was_slow_once_is_not_told():
     least[3] = np.where(np.arange(least.shape[1]) == 0, 100 * least[3], least[3])
     once = replace(case, sums=replace(case.sums, units=replace(units, least_us=least)))
     assert hot(once) == []
+
+
+def _dense(slow, ranks=6, steps=8):
+    """Return a log in which all send to each other, and edges that `slow` picks take ten times."""
+    rows = []
+    noise = np.random.default_rng(1)
+    for rank in range(ranks):
+        for step in range(steps):
+            now = 0
+            for peer in range(ranks):
+                if peer == rank:
+                    continue
+                for kind in (Kind.SEND, Kind.RECV):
+                    edge = (rank, peer) if kind is Kind.SEND else (peer, rank)
+                    took = (1000 if slow(*edge) else 100) + int(noise.integers(10))
+                    rows.append((rank, step, kind, peer, 1000 * now, 1000 * (now + took)))
+                    now += took
+    names = ("rank", "step", "kind", "peer", "started_ns", "ended_ns")
+    columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    columns["op"] = [int(kind == Kind.RECV) for kind in columns["kind"]]
+    return log_of(columns, ops=("send", "recv"))
+
+
+@pytest.mark.parametrize(
+    ("slow", "kind", "ranks", "what"),
+    [
+        (lambda source, _: source == 2, Who.RANK, (2,), "sending"),
+        (lambda _, target: target == 4, Who.RANK, (4,), "receiving"),
+        (lambda source, target: (source, target) == (1, 3), Who.EDGE, (1, 3), "send"),
+    ],
+)
+def test_where_all_send_to_each_other_their_matrix_tells_which_side_it_is(slow, kind, ranks, what):
+    (found,) = hot(case_of(_dense(slow)))
+    assert (found.kind, found.ranks) == (kind, ranks)
+    assert found.what.startswith(what)
+    assert hot(case_of(_dense(lambda *_: False))) == []
