@@ -147,15 +147,14 @@ def _stage(case: Case, parts: partition.Parts) -> Iterator[_Named]:
 
 
 def _others(case: Case, slow: lateness.Slow, hot: list[transfers.Hot]) -> list[transfers.Hot]:
-    """Return what is slow of the network, but for edges of a rank that is slower itself.
+    """Return what is slow of the network, but for what a rank takes part in that is slower itself.
 
-    What such a rank sends and receives also waits for it to get to it.
+    A rank that has too little to compute with is slow at sending and reducing, too.
     """
     effect = dict(zip(case.sums.ranks[slow.places].tolist(), slow.effect.tolist(), strict=True))
     return [
         each for each in hot
-        if each.kind is not Who.EDGE
-        or each.effect > max(effect.get(rank, 0.0) for rank in each.ranks)
+        if each.effect > max((effect.get(rank, 0.0) for rank in each.ranks), default=0.0)
     ]  # fmt: skip
 
 

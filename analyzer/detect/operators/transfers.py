@@ -33,6 +33,7 @@ _OF_ALL = 0.6
 """Share of a rank's transfers that are slow where the rank is what they have in common. Chosen:
 two of three."""
 _BOTH_ENDS = 3
+_PAIR = 2
 _SPARSE = 0.5  # cells of a matrix that may be empty, its diagonal among them
 _MOST_RANKS = 1024  # who all send to each other are few
 
@@ -75,8 +76,11 @@ def hot(case: Case) -> list[Hot]:
 def _kinds(case: Case) -> Iterator[Ints]:
     """Yield the units of each kind that can be compared with each other."""
     units, alike = case.sums.units, defaultdict(list)
+    logged = frozenset(case.sums.ranks.tolist())
     for n, number in enumerate(units.number.tolist()):
-        if units.ends[n] != _BOTH_ENDS:
+        members = _members(case, number)
+        # Who is not logged may have come last.
+        if units.ends[n] != _BOTH_ENDS or len(members) < _PAIR or not members <= logged:
             continue
         group = case.groups[group_of(number)] if edge_of(number) is None else None
         size = len(group.members) if group else 0

@@ -58,6 +58,13 @@ def test_a_transfer_that_was_slow_once_is_not_told():
     assert hot(once) == []
 
 
+def test_of_a_group_that_is_not_logged_whole_nothing_is_told():
+    log = logged(JOB, Injected(Fault.RING, 9, 8.0), source=HOOKS)
+    (found,) = hot(case_of(log))
+    assert found.ranks == (9, 11, 13, 15)
+    assert hot(case_of(log.take(log.rank != 15))) == []
+
+
 def _dense(slow, ranks=6, steps=8):
     """Return a log in which all send to each other, and edges that `slow` picks take ten times."""
     rows = []
