@@ -11,6 +11,7 @@ nobody.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ Ints = NDArray[np.int64]
 
 IDLE = "idle"
 """What a rank did by itself and did not log: time between two operators that it waited in."""
+_KINDS = len(Kind)
 _BITS = 21
 """Of a rank, a group or an operation in a unit's number."""
 _MOST = (1 << _BITS) - 2
@@ -117,6 +119,8 @@ class _Rows:
     at: Ints
     """(rows,) place of (step, rank) in a flat (steps, ranks)."""
     step: Ints
+    place: Ints
+    """(rows,) of the rank among `ranks`."""
     rank: NDArray[np.int32]
     op: NDArray[np.int32]
     kind: NDArray[np.uint8]
@@ -131,23 +135,21 @@ class _Rows:
 
     @staticmethod
     def of(log: Log, step: NDArray[np.int32], steps: Ints) -> "_Rows":
-        place = np.searchsorted(steps, step)
-        inside = place < len(steps)
-        inside[inside] = steps[place[inside]] == step[inside]
-        inside &= (log.started_ns != NEVER) & (log.ended_ns != NEVER)
+        place = _places(step, steps)
+        inside = (place >= 0) & (log.started_ns != NEVER) & (log.ended_ns != NEVER)
         ranks, rank = _dense(log.rank)
-        order = np.flatnonzero(inside)
-        key = rank[order] * np.int64(len(steps)) + place[order]
-        start = log.started_ns[order]
+        order: Ints | slice = slice(None) if inside.all() else np.flatnonzero(inside)
+        place, rank, start = place[order], rank[order], log.started_ns[order]
+        key = rank * np.int64(len(steps)) + place
         # Most logs are in order already, and sorting is most of what this takes.
-        behind = (np.diff(key) < 0) | ((np.diff(key) == 0) & (np.diff(start) < 0))
-        if behind.any():
+        if _behind(key, start):
             sorted_ = np.lexsort((start, key))
-            order, key, start = order[sorted_], key[sorted_], start[sorted_]
+            order = sorted_ if isinstance(order, slice) else order[sorted_]
+            key, start, place, rank = (each[sorted_] for each in (key, start, place, rank))
         zero = int(start.min(initial=0)) if len(start) else 0
         first = np.flatnonzero(np.diff(key, prepend=-1))
         return _Rows(
-            ranks, steps, place[order] * np.int64(len(ranks)) + rank[order], place[order],
+            ranks, steps, place * np.int64(len(ranks)) + rank, place, rank,
             log.rank[order], log.op[order], log.kind[order], log.group[order], log.peer[order],
             log.bytes[order], (start - zero) / 1e3, (log.ended_ns[order] - zero) / 1e3, first,
         )  # fmt: skip
@@ -165,6 +167,23 @@ class _Rows:
         return made.reshape(len(self.steps), len(self.ranks))
 
 
+def _behind(key: Ints, start: Ints) -> bool:
+    """Return whether rows are out of order."""
+    over = np.diff(key)
+    return bool(((over < 0) | ((over == 0) & (np.diff(start) < 0))).any())
+
+
+def _places(step: NDArray[np.int32], steps: Ints) -> Ints:
+    """Return the place of each row's step among those given; -1 where it is none of them."""
+    if not len(steps) or not len(step):
+        return np.full(len(step), -1, np.int64)
+    low, high = int(steps[0]), int(steps[-1])
+    table = np.full(high - low + 2, -1, np.int64)
+    table[steps - low] = np.arange(len(steps))
+    at = np.where((step < low) | (step > high), high - low + 1, step.astype(np.int64) - low)
+    return np.asarray(table[at], np.int64)
+
+
 def _dense(values: NDArray[np.int32]) -> tuple[Ints, Ints]:
     """Return the different values, and of each its place among them."""
     seen = np.zeros(int(values.max(initial=-1)) + 1, bool)
@@ -180,7 +199,8 @@ def _own(rows: _Rows, log: Log, labels: Sequence[str], works: NDArray[np.bool_])
     took = (rows.end - rows.start)[works]
     own = np.zeros(cells * count)
     own += np.bincount(key, np.maximum(took, 0), cells * count)
-    own += np.bincount(rows.at * count + count - 1, _gaps(rows), cells * count)
+    if len(rows.first):
+        own[rows.at[rows.first] * count + count - 1] += np.add.reduceat(_gaps(rows), rows.first)
     return own.reshape(len(rows.steps), len(rows.ranks), count)
 
 
@@ -193,13 +213,11 @@ def _gaps(rows: _Rows) -> Floats:
         return np.zeros(0)
     end = np.where(rows.kind == Kind.SEND, rows.start, rows.end) if _free_sends(rows) else rows.end
     # One running maximum over all: each step of a rank lies above all before it.
-    number = np.zeros(len(end))
-    number[rows.first] = 1
-    number = np.cumsum(number) - 1
-    low = rows.start[rows.first]
-    reach = float((end - low[number.astype(np.int64)]).max()) + 1.0
-    lift = number * reach - low[number.astype(np.int64)]
-    latest = np.maximum.accumulate(end + lift) - lift
+    low, rows_of = rows.start[rows.first], np.diff(np.append(rows.first, len(end)))
+    reach = float((end - np.repeat(low, rows_of)).max()) + 1.0
+    lift = np.repeat(np.arange(len(low)) * reach - low, rows_of)
+    latest = np.maximum.accumulate(end + lift)
+    latest -= lift
     gaps = np.zeros(len(end))
     gaps[1:] = rows.start[1:] - latest[:-1]
     gaps[rows.first] = _between(rows, latest)
@@ -230,16 +248,14 @@ def _between(rows: _Rows, latest: Floats) -> Floats:
 
 
 def _units(rows: _Rows, log: Log) -> Units:
-    numbers, of = _numbers(rows, log)
-    has = np.flatnonzero(numbers >= 0)
-    number, place = np.unique(numbers[has], return_inverse=True)
+    number, place, has, of = _numbered(rows, log)
     count, cells = len(number), len(rows.steps) * len(number)
     key = rows.step[has] * count + place
     took = np.maximum(rows.end[has] - rows.start[has], 0)
     least = np.full(cells, np.inf)
     np.minimum.at(least, key, took)
     ends, most = np.zeros(count, np.int64), np.full(count, UNKNOWN, np.int64)
-    np.bitwise_or.at(ends, place, of[has])
+    np.bitwise_or.at(ends, place, of)
     np.maximum.at(most, place, rows.bytes[has])
     shape = (len(rows.steps), count)
     total = np.asarray(np.bincount(key, took, cells), np.float64)
@@ -249,18 +265,44 @@ def _units(rows: _Rows, log: Log) -> Units:
     )  # fmt: skip
 
 
-def _numbers(rows: _Rows, log: Log) -> tuple[Ints, Ints]:
-    """Return the unit that each row is of, -1 for none, and which end of it the row is."""
-    numbers = np.full(len(rows.op), -1, np.int64)
-    ends = np.full(len(rows.op), 3, np.int64)
-    op = rows.op.astype(np.int64)
-    both = _directions(log.ops)
-    inside = (rows.kind == Kind.COLLECTIVE) & (rows.group >= 0)
-    numbers[inside] = (rows.group[inside].astype(np.int64) << 2 * _BITS) | op[inside]
-    for kind, end in ((Kind.SEND, 1), (Kind.RECV, 2)):
-        some = (rows.kind == kind) & (rows.peer >= 0)
-        own, peer = rows.rank[some].astype(np.int64), rows.peer[some].astype(np.int64)
-        source, target = (own, peer) if kind is Kind.SEND else (peer, own)
+def _numbered(rows: _Rows, log: Log) -> tuple[Ints, Ints, Ints, Ints]:
+    """Return units' numbers; of each row of a unit which, the row, and which end of it it is."""
+    # Mostly what a rank does, and how, says with whom: then few are to be told apart.
+    cells = (rows.place * len(log.ops) + rows.op) * _KINDS + rows.kind
+    count = len(rows.ranks) * len(log.ops) * _KINDS
+    group, peer = np.full(count, UNKNOWN, np.int32), np.full(count, UNKNOWN, np.int32)
+    group[cells], peer[cells] = rows.group, rows.peer
+    if (group[cells] == rows.group).all() and (peer[cells] == rows.peer).all():
+        cell = np.arange(count)
+        rank = rows.ranks[cell // (_KINDS * len(log.ops))] if count else cell
+        few = _numbers(log.ops, rank, cell // _KINDS % len(log.ops), cell % _KINDS, group, peer)
+        used = np.zeros(count, bool)
+        used[cells] = True
+        number = np.unique(few[0][used & (few[0] >= 0)])
+        where = np.where(few[0] >= 0, np.searchsorted(number, few[0]), -1)
+        place = where[cells]
+        has = np.flatnonzero(place >= 0)
+        return number, place[has], has, few[1][cells[has]]
+    numbers, of = _numbers(log.ops, rows.rank, rows.op, rows.kind, rows.group, rows.peer)
+    has = np.flatnonzero(numbers >= 0)
+    number, place = np.unique(numbers[has], return_inverse=True)
+    return number, place, has, of[has]
+
+
+def _numbers(
+    ops: Sequence[str], ranks: NDArray[Any], op: NDArray[Any], kind: NDArray[Any],
+    group: NDArray[Any], peer: NDArray[Any],
+) -> tuple[Ints, Ints]:  # fmt: skip
+    """Return the unit that each operator is of, -1 for none, and which end of it it is."""
+    numbers = np.full(len(op), -1, np.int64)
+    ends = np.full(len(op), 3, np.int64)
+    both = _directions(ops)
+    inside = (kind == Kind.COLLECTIVE) & (group >= 0)
+    numbers[inside] = (group[inside].astype(np.int64) << 2 * _BITS) | op[inside]
+    for which, end in ((Kind.SEND, 1), (Kind.RECV, 2)):
+        some = (kind == which) & (peer >= 0)
+        own, other = ranks[some].astype(np.int64), peer[some].astype(np.int64)
+        source, target = (own, other) if which is Kind.SEND else (other, own)
         numbers[some] = (source << 2 * _BITS) | ((target + 1) << _BITS) | both[op[some]]
         ends[some] = end
     return numbers, ends

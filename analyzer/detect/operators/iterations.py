@@ -17,6 +17,10 @@ FEWEST_ITERATIONS = 5
 thousand last each time."""
 
 
+_MOST_KINDS = 8  # kinds of operators and of groups, with room for one that is none
+Order = NDArray[np.int64] | slice
+
+
 @dataclass(frozen=True, slots=True)
 class Iterations:
     """The steps of a log."""
@@ -36,7 +40,7 @@ def iterations(log: Log) -> Iterations:
     nothing = Iterations(log.step, np.zeros(0, np.int64), inferred=True)
     if not len(log):
         return nothing
-    order = np.lexsort((np.arange(len(log)), log.rank))
+    order = np.argsort(log.rank, kind="stable") if (np.diff(log.rank) < 0).any() else slice(None)
     rank = log.rank[order]
     anchors = _anchors(log, order)
     if anchors is None:
@@ -55,21 +59,22 @@ def iterations(log: Log) -> Iterations:
     return Iterations(step, np.arange(1, least, dtype=np.int64), inferred=True)
 
 
-def _anchors(log: Log, order: NDArray[np.int64]) -> NDArray[np.bool_] | None:
+def _anchors(log: Log, order: Order) -> NDArray[np.bool_] | None:
     """Return which rows, in this order, end a step; None where nothing tells."""
     rank = log.rank[order]
     kinds = list(dict.fromkeys(group.kind for group in log.groups))
-    kind = np.array([kinds.index(group.kind) for group in log.groups] or [0], np.int64)
-    inside = log.group[order] >= 0
-    group = np.where(inside, kind[np.where(inside, log.group[order], 0)], -1)
-    code = (log.op[order].astype(np.int64) * 64 + group + 1) * 8 + log.kind[order]
-    codes, place = np.unique(code, return_inverse=True)
-    ranks, own = np.unique(rank, return_inverse=True)
-    counts = np.bincount(own * len(codes) + place, minlength=len(ranks) * len(codes))
-    counts = counts.reshape(len(ranks), len(codes))
+    kind = np.array([*(kinds.index(group.kind) for group in log.groups), -1], np.int64)
+    group = kind[np.maximum(log.group[order], -1)]
+    code = (log.op[order].astype(np.int64) * _MOST_KINDS + group + 1) * _MOST_KINDS
+    code += log.kind[order]
+    codes, place = _dense(code)
+    own = np.cumsum(np.diff(rank, prepend=rank[0]) != 0)
+    ranks = int(own[-1]) + 1
+    counts = np.bincount(own * len(codes) + place, minlength=ranks * len(codes))
+    counts = counts.reshape(ranks, len(codes))
     least, most = counts.min(axis=0), counts.max(axis=0)
     # Buffers that wrap around hold one more of some, one less of others.
-    same = (least >= 2) & (most - least <= 1) & (codes % 8 == Kind.COLLECTIVE)
+    same = (least >= 2) & (most - least <= 1) & (codes % _MOST_KINDS == Kind.COLLECTIVE)
     if not same.any():
         same = (least >= 2) & (most - least <= 1)
     if not same.any():
@@ -77,6 +82,13 @@ def _anchors(log: Log, order: NDArray[np.int64]) -> NDArray[np.bool_] | None:
     rarest = np.flatnonzero(same & (least == least[same].min()))
     found: NDArray[np.bool_] = place == _last(rarest, place, own)
     return found
+
+
+def _dense(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the different values, and of each its place among them."""
+    seen = np.zeros(int(values.max()) + 1, bool)
+    seen[values] = True
+    return np.flatnonzero(seen), (np.cumsum(seen) - 1)[values]
 
 
 def _last(rarest: NDArray[np.int64], place: NDArray[np.int64], own: NDArray[np.int64]) -> int:

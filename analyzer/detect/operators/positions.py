@@ -41,18 +41,19 @@ def way(op: str) -> int:
 
 def _ahead(log: Log, ranks: Ints, step: NDArray[np.int32]) -> Ints | None:
     """Return stages by how many forward passes a rank makes before its first backward one."""
-    ways = np.array([way(op) for op in log.ops], np.int64)[log.op]
-    computes = (log.kind == Kind.COMPUTE) & (ways != 0)
-    rows = computes if computes.any() else (log.kind == Kind.SEND) & (ways != 0)
-    # One step tells; the middle one is neither a warm-up nor cut off.
-    known = np.unique(step[rows & (step != UNKNOWN)])
-    if not len(known):
+    ways = np.array([way(op) for op in log.ops], np.int64)
+    known = np.flatnonzero(np.bincount(step[step != UNKNOWN], minlength=1))
+    if not len(known) or not ways.any():
         return None
-    some = np.flatnonzero(rows & (step == known[len(known) // 2]))
+    # One step tells; the middle one is neither a warm-up nor cut off.
+    some = np.flatnonzero(step == known[len(known) // 2])
+    some = some[ways[log.op[some]] != 0]
+    computes = log.kind[some] == Kind.COMPUTE
+    some = some[computes] if computes.any() else some[log.kind[some] == Kind.SEND]
     place = np.searchsorted(ranks, log.rank[some])
     order = np.lexsort((log.started_ns[some], place))
-    place, forward = place[order], ways[some][order] > 0
-    backs = np.zeros(len(place), np.int64)
+    ways = ways[log.op[some]]
+    place, forward = place[order], ways[order] > 0
     first = np.flatnonzero(np.diff(place, prepend=-1))
     total = np.cumsum(~forward)
     start: Ints = np.repeat((total - ~forward)[first], np.diff([*first, len(place)]))

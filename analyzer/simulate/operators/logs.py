@@ -2,7 +2,7 @@
 """A simulated run as the log that one source or another keeps of it."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,23 +36,35 @@ TRACE = Source(groups=False, cells=True, relative=True)
 """Traces of production jobs as Lin et al. publish them (OSDI '25)."""
 HOOKS = Source(compute=False, steps=False, places=False)
 """What hooks in a framework see."""
+_COLUMNS = (
+    "step", "rank", "kind", "op", "group", "peer", "microbatch", "bytes", "sequence",
+    "enqueued_ns", "started_ns", "ended_ns", "state",
+)  # fmt: skip
 _HOST_ONLY = frozenset({GroupKind.TENSOR})
 
 
 def log_of_run(made: Run, source: Source, rng: np.random.Generator) -> Log:
     """Return the log of all ranks."""
-    job = made.job
-    parts = [_part(made, stage, source) for stage in range(job.stages)]
-    names = sorted({op for part in parts for op in part.ops})
-    groups = _groups(job) if source.groups else {}
-    columns = [_columns(made, stage, part, source, names, groups, rng)
-               for stage, part in enumerate(parts)]  # fmt: skip
-    joined: dict[str, Any] = {
-        name: np.concatenate([each[name] for each in columns]) for name in columns[0]
+    stages = range(made.job.stages)
+    parts = [log_of_stage(made, stage, source, rng) for stage in stages]
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS
     }
-    ranks = range(0, job.world, job.tensor if source.cells else 1)
+    places = {rank: place for part in parts for rank, place in part.places.items()}
+    return replace(parts[0], places=places, **columns)
+
+
+def log_of_stage(made: Run, stage: int, source: Source, rng: np.random.Generator) -> Log:
+    """Return the log of one stage's ranks, with the groups and operations of all."""
+    job = made.job
+    names = sorted({op for each in range(job.stages) for op in _part(made, each, source).ops})
+    groups = _groups(job) if source.groups else {}
+    columns: dict[str, Any] = _columns(
+        made, stage, _part(made, stage, source), source, names, groups, rng
+    )
+    ranks = np.unique(columns["rank"]).tolist()
     return Log(
-        **joined, ops=tuple(names), groups=tuple(_named(groups)),
+        **columns, ops=tuple(names), groups=tuple(_named(groups)),
         places={rank: _place(job, rank, source) for rank in ranks},
         world=job.world, source="simulated",
     )  # fmt: skip
