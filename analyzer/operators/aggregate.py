@@ -157,7 +157,8 @@ class _Rows:
     def works(self, ops: Sequence[str]) -> NDArray[np.bool_]:
         """Return which rows are a rank's own work."""
         waits = np.array([any(each in op.lower() for each in _TOGETHER) for op in ops], bool)
-        return np.isin(self.kind, (Kind.COMPUTE, Kind.OTHER)) & ~waits[self.op]
+        own = np.isin(self.kind, (Kind.COMPUTE, Kind.OTHER))
+        return np.asarray(own & ~waits[self.op])
 
     def lengths(self) -> Floats:
         made = np.full(len(self.steps) * len(self.ranks), np.nan)

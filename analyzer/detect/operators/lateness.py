@@ -29,6 +29,9 @@ CONSTANT = 7.0
 """Standard deviations between ranks' own medians over all steps, from which a rank is slow though
 steps differ so much that it stands out in none. Chosen: uneven work gives 4 in ten thousand
 ranks."""
+UNLIKE = 5.0
+"""Standard deviations between ranks' averages over all steps, from which one is unlike them.
+Chosen: processors of one make differ by a percent or two for good, and somebody is the last."""
 _STEADY = 0.75
 """Share of steps in which such a rank is above its peers' median. Chosen: of others half are."""
 _MOSTLY = 0.5
@@ -60,7 +63,8 @@ def slow(case: Case) -> Slow:
     outstanding = (late > wide[:, None]) & known
     middle = np.median(late, axis=0)
     named = elected(outstanding, known) | _constant(late, middle)
-    named &= np.maximum(late.mean(axis=0), middle) > LATE
+    usually = np.maximum(late.mean(axis=0), middle)
+    named &= usually > max(LATE, UNLIKE * float(spread(usually)))
     effect = np.where(named, _cost(case), 0)
     places = np.flatnonzero(effect > HELD_UP)
     places = places[np.argsort(-effect[places], kind="stable")]

@@ -20,6 +20,11 @@ IRREGULAR = 1.04
 dominates, as in the paper."""
 TOGETHER = 0.01
 """Share of the time that all ranks lose in the same iterations, from which it is told. Chosen."""
+SLIGHT = 0.1
+"""Part of what the worst rank costs, below which another one is not told. Chosen: nobody waits for
+it before the worst is mended."""
+SLIGHT_INSIDE = 0.25
+"""Part of what an uneven stage costs, below which none of its ranks is told apart. Chosen."""
 _MOST_OF_HOST = 0.8
 """Share of a host's ranks that are slow where the host is. Chosen."""
 _LEAST = 2
@@ -55,6 +60,7 @@ def conclude(case: Case, passes: whatif.Passes | None = None) -> Verdict:
         shares = whatif.shares(passes, case.sums.ranks[slow.places].tolist())
         parts = replace(parts, partition=shares.partition, chance=shares.chance)
         why = _simulated(shares, whatif.alike(passes))
+    slow = _without_slight(case, slow, parts)
     named = [*_ranks(case, slow), *_stage(case, parts), *_network(_others(case, slow, hot))]
     named.sort(key=lambda each: -each[0])
     if not named:
@@ -144,6 +150,22 @@ def _stage(case: Case, parts: partition.Parts) -> Iterator[_Named]:
     )
     culprit = Culprit(Who.GROUP, tuple(of.tolist()), _sure(parts.steady), why)
     yield parts.partition, culprit, Holdup.SLOW_RANK
+
+
+def _without_slight(case: Case, slow: lateness.Slow, parts: partition.Parts) -> lateness.Slow:
+    """Return the slow ranks, but for those that others beside them make slight.
+
+    Of a stage that is slow as a whole some are the slowest, and it does not wait for their sake.
+    """
+    least = np.full(len(slow.places), SLIGHT * slow.effect.max(initial=0))
+    if parts.uneven:
+        inside = case.stage[slow.places] == parts.stage
+        least = np.maximum(least, np.where(inside, SLIGHT_INSIDE * parts.partition, 0))
+    keep = slow.effect >= least
+    return replace(
+        slow, places=slow.places[keep], effect=slow.effect[keep], share=slow.share[keep],
+        with_time=slow.with_time[keep],
+    )  # fmt: skip
 
 
 def _others(case: Case, slow: lateness.Slow, hot: list[transfers.Hot]) -> list[transfers.Hot]:

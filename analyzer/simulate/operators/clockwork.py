@@ -201,6 +201,8 @@ def _compute(work: _Clockwork, stage: int, each: Pass, way: str) -> None:
     work.passes[stage] += 1
     mean_us = job.forward_us / job.chunks * (1.0 if each.forward else job.backward)
     takes = _noisy(work, mean_us, job.jitter) * _factor(work, stage, each)
+    if job.hiccups:
+        takes = np.where(work.rng.random(takes.shape) < job.hiccups, 3 * takes, takes)
     if stage in work.harm.stalled:
         takes = takes + work.harm.stall_us[stage] * (work.harm.stall_at[stage] == number)
     if job.experts > 1:

@@ -64,6 +64,11 @@ def harmless(job: Job) -> Harm:
 def harm(job: Job, faults: Sequence[Injected], rng: np.random.Generator) -> Harm:
     """Return what faults do to a job."""
     made = harmless(job)
+    if job.between:
+        for forward, backward in zip(made.forward, made.backward, strict=True):
+            own = np.maximum(1 + job.between * rng.standard_normal(forward.shape[1:]), 0.5)
+            forward[...] *= own
+            backward[...] *= own
     for each in faults:
         _inflict(job, each, made, rng)
     return made

@@ -33,6 +33,10 @@ class Job:
     """Standard deviation of one operator, as a share of it."""
     drift: float = 0.005
     """Standard deviation of all operators of a step together."""
+    between: float = 0.0
+    """Standard deviation between ranks, which lasts: processors of one make differ."""
+    hiccups: float = 0.0
+    """Share of passes that take three times as long, anywhere."""
     transfer_us: float = 150.0
     """Activations of a microbatch, from stage to stage."""
     tensor_us: float = 40.0

@@ -76,6 +76,7 @@ def episode(seed: int, ranks: int) -> Episode:
         data, stages, tensor, experts, microbatches=8, chunks=chunks,
         steps=int(rng.integers(16, 25)), jitter=float(rng.uniform(0.005, 0.03)),
         drift=float(rng.uniform(0.002, 0.01)), last_stage=float(rng.uniform(1.0, 1.08)),
+        between=float(rng.uniform(0, 0.01)),
     )  # fmt: skip
     drawn = draw(job, faults, rng)
     if SOURCES[source].cells:
