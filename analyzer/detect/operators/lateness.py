@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.detect.operators.case import Case
-from analyzer.detect.operators.votes import elected, going_with, spread
+from analyzer.detect.operators.votes import Flags, elected, going_with, spread
 from analyzer.operators.aggregate import Floats, Ints
 
 LATE = 0.02
@@ -54,13 +54,16 @@ class Slow:
     """(steps, ranks): of all ranks, over what their peers took."""
 
 
-def slow(case: Case) -> Slow:
-    """Return who takes longer over its own work than its peers, in more steps than by chance."""
+def slow(case: Case, said: Flags | None = None) -> Slow:
+    """Return who takes longer over its own work than its peers, in more steps than by chance.
+
+    `said` are (steps, ranks) that stand out, where another rule than the one here says so.
+    """
     excess = excess_us(case)
     time, known = case.step_us, case.known
     late = excess / time[:, None]
     wide = np.maximum(STANDING_OUT * spread(late, axis=1), LATE)
-    outstanding = (late > wide[:, None]) & known
+    outstanding = (late > wide[:, None] if said is None else said) & known
     middle = np.median(late, axis=0)
     named = elected(outstanding, known) | _constant(late, middle)
     usually = np.maximum(late.mean(axis=0), middle)

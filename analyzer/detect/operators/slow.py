@@ -28,6 +28,7 @@ SLIGHT_INSIDE = 0.25
 _MOST_OF_HOST = 0.8
 """Share of a host's ranks that are slow where the host is. Chosen."""
 _LEAST = 2
+_AT_TIMES = 0.9
 
 
 def judge(log: Log) -> Verdict:
@@ -107,14 +108,23 @@ def _ranks(case: Case, slow: lateness.Slow) -> Iterator[_Named]:
         why = (
             f"takes {effect:.0%} of a step longer over its own work than its peers, "
             f"far off in {slow.share[at]:.0%} of the iterations{_mostly(case, place)}"
+            f"{_going(float(slow.share[at]), float(slow.with_time[at]))}"
         )
-        culprit = Culprit(Who.RANK, (rank,), _sure(float(slow.share[at])), why, case.host(rank))
+        sure = _sure(max(float(slow.share[at]), float(slow.with_time[at])))
+        culprit = Culprit(Who.RANK, (rank,), sure, why, case.host(rank))
         yield effect, culprit, Holdup.SLOW_RANK
 
 
 def _sure(share: float) -> float:
     """Return a confidence: half where the iterations are split, at most 0.99."""
     return min(0.99, 0.6 + 0.4 * float(share))
+
+
+def _going(share: float, with_time: float) -> str:
+    """Return how a rank that is slow at times makes iterations long, as the end of a sentence."""
+    if share > _AT_TIMES:
+        return ""
+    return f"; goes with the iterations' time by {with_time:.2f}"
 
 
 def _mostly(case: Case, place: int) -> str:
