@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who makes a job slow: a rank, a stage, the network, or nobody."""
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from analyzer.detect.operators.neighbours import with_peers
 from analyzer.detect.operators.positions import stages
 from analyzer.detect.operators.verdict import Culprit, Holdup, Verdict, Who
 from analyzer.operators.aggregate import aggregate
-from analyzer.operators.log import Log
+from analyzer.operators.log import NEVER, Log
 
 IRREGULAR = 1.04
 """How many times the usual an iteration takes to be irregular. Holmes' delta, below which jitter
@@ -33,6 +34,11 @@ _AT_TIMES = 0.9
 
 def judge(log: Log) -> Verdict:
     """Return who makes a job slow, as far as its operators tell."""
+    if not ((log.started_ns != NEVER) & (log.ended_ns != NEVER)).any():
+        return Verdict(
+            Holdup.INSUFFICIENT, "the log says of no operator how long it took",
+            missing=("starts and ends of operators",),
+        )  # fmt: skip
     found = iterations(log)
     if len(found.steps) < FEWEST_ITERATIONS:
         return insufficient(len(found.steps))
@@ -54,6 +60,13 @@ def insufficient(count: int) -> Verdict:
 
 def conclude(case: Case, passes: whatif.Passes | None = None) -> Verdict:
     """Return who makes a job slow, from its aggregates, and its passes where a log tells them."""
+    # NaN is what is not known, and numpy warns of a median of nothing: that is not known, either.
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return _concluded(case, passes)
+
+
+def _concluded(case: Case, passes: whatif.Passes | None) -> Verdict:
     slow, hot = lateness.slow(case), transfers.hot(case)
     parts = partition.parts(case, slow.places)
     why: tuple[str, ...] = ()

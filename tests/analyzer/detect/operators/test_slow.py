@@ -3,10 +3,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from analyzer.detect.operators.slow import judge
 from analyzer.detect.operators.verdict import Holdup, Who
-from analyzer.operators.log import Kind
+from analyzer.operators.log import NEVER, Group, Kind, Place, log_of
 from analyzer.simulate.operators.faults import NETWORK, NOBODY, Fault, Injected, blame, draw
 from analyzer.simulate.operators.job import Job
 from tests.analyzer.detect.operators.jobs import NAMELESS, SOURCES, logged
@@ -66,6 +68,34 @@ def test_few_iterations_name_nobody(steps):
     verdict = judge(logged(Job(steps=steps), Injected(Fault.SLOW_RANK, 0, 3.0)))
     assert (verdict.holdup, verdict.culprits) == (Holdup.INSUFFICIENT, ())
     assert verdict.missing
+
+
+def test_without_durations_nothing_is_said():
+    verdict = judge(log_of({"rank": [0, 1], "step": [1, 1]}))
+    assert (verdict.holdup, verdict.iterations) == (Holdup.INSUFFICIENT, 0)
+    assert verdict.missing == ("starts and ends of operators",)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_whatever_a_log_holds_something_is_said_of_it(seed):
+    rng = np.random.default_rng(seed)
+    count, ranks = int(rng.integers(1, 300)), int(rng.integers(1, 6))
+    started, over = rng.integers(-1000, 10**6, count), rng.random(count) < 0.9
+    columns = {
+        "rank": rng.integers(0, ranks, count), "step": rng.integers(-1, 9, count),
+        "kind": rng.integers(0, 5, count), "op": rng.integers(0, 4, count),
+        "group": rng.integers(-1, 2, count), "peer": rng.integers(-1, ranks, count),
+        "microbatch": rng.integers(-1, 3, count), "started_ns": started,
+        "ended_ns": np.where(over, started + rng.integers(0, 1000, count), NEVER),
+    }  # fmt: skip
+    if rng.random() < 0.5:
+        del columns["step"]
+    log = log_of(
+        columns, ops=("forward-compute", "backward-send", "all_reduce", "x"),
+        groups=(Group("a", members=(0, 1)), Group("b")),
+        places={rank: Place(dp=0, pp=rank) for rank in range(int(rng.integers(0, ranks + 1)))},
+    )  # fmt: skip
+    assert judge(log).summary
 
 
 def test_a_rank_that_was_slow_in_one_iteration_is_not_named():
