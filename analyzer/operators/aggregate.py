@@ -21,12 +21,18 @@ from analyzer.operators.log import NEVER, UNKNOWN, Kind, Log
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+REST = "all else"
+"""Work that is not told apart."""
+MOST_LABELS = 32
+"""Kinds of work that are told apart. Chosen: a trace of kernels has thousands."""
 IDLE = "idle"
 """What a rank did by itself and did not log: time between two operators that it waited in."""
 _KINDS = len(Kind)
 _BITS = 21
 """Of a rank, a group or an operation in a unit's number."""
 _MOST = (1 << _BITS) - 2
+_MOST_STEPS = 1 << 22  # numbers of steps that are looked up in a table
+_ROOM = 1 << 22  # entries of a table that is larger than its log
 _TOGETHER = ("reduce", "gather", "clip", "barrier", "broadcast", "all-to-all", "sync")
 """In the name of what ranks do together, whatever a source calls it. Chosen: clipping needs the
 norm of all gradients, so whoever comes early waits in it."""
@@ -103,7 +109,7 @@ def aggregate(log: Log, step: NDArray[np.int32], steps: Ints) -> Aggregates:
         raise ValueError("more ranks, groups or operations than two million")
     rows = _Rows.of(log, step, steps)
     works = rows.works(log.ops)
-    labels = tuple(log.ops[op] for op in np.unique(rows.op[works]))
+    labels = _labels(rows, log, works)
     own = _own(rows, log, labels, works)
     return Aggregates(
         rows.ranks, steps, (*labels, IDLE), own, rows.lengths(), _units(rows, log), log.ops
@@ -179,6 +185,9 @@ def _places(step: NDArray[np.int32], steps: Ints) -> Ints:
     if not len(steps) or not len(step):
         return np.full(len(step), -1, np.int64)
     low, high = int(steps[0]), int(steps[-1])
+    if high - low > _MOST_STEPS:
+        at = np.minimum(np.searchsorted(steps, step), len(steps) - 1)
+        return np.where(steps[at] == step, at, -1)
     table = np.full(high - low + 2, -1, np.int64)
     table[steps - low] = np.arange(len(steps))
     at = np.where((step < low) | (step > high), high - low + 1, step.astype(np.int64) - low)
@@ -192,10 +201,20 @@ def _dense(values: NDArray[np.int32]) -> tuple[Ints, Ints]:
     return np.flatnonzero(seen), (np.cumsum(seen) - 1)[values]
 
 
+def _labels(rows: _Rows, log: Log, works: NDArray[np.bool_]) -> tuple[str, ...]:
+    """Return what is told apart of a rank's own work: what took most, if a log names very much."""
+    took = np.bincount(rows.op[works], (rows.end - rows.start)[works], len(log.ops))
+    used = np.flatnonzero(np.bincount(rows.op[works], minlength=len(log.ops)))
+    if len(used) <= MOST_LABELS:
+        return tuple(log.ops[op] for op in used)
+    most = np.sort(used[np.argsort(-took[used], kind="stable")[: MOST_LABELS - 1]])
+    return (*(log.ops[op] for op in most), REST)
+
+
 def _own(rows: _Rows, log: Log, labels: Sequence[str], works: NDArray[np.bool_]) -> Floats:
     cells, count = len(rows.steps) * len(rows.ranks), len(labels) + 1
-    label = np.full(len(log.ops), count - 1)
-    label[[log.ops.index(each) for each in labels]] = np.arange(count - 1)
+    number = {name: n for n, name in enumerate(labels)}
+    label = np.array([number.get(op, number.get(REST, count - 1)) for op in log.ops], np.int64)
     key = rows.at[works] * count + label[rows.op[works]]
     took = (rows.end - rows.start)[works]
     own = np.zeros(cells * count)
@@ -269,11 +288,13 @@ def _units(rows: _Rows, log: Log) -> Units:
 def _numbered(rows: _Rows, log: Log) -> tuple[Ints, Ints, Ints, Ints]:
     """Return units' numbers; of each row of a unit which, the row, and which end of it it is."""
     # Mostly what a rank does, and how, says with whom: then few are to be told apart.
-    cells = (rows.place * len(log.ops) + rows.op) * _KINDS + rows.kind
     count = len(rows.ranks) * len(log.ops) * _KINDS
-    group, peer = np.full(count, UNKNOWN, np.int32), np.full(count, UNKNOWN, np.int32)
-    group[cells], peer[cells] = rows.group, rows.peer
-    if (group[cells] == rows.group).all() and (peer[cells] == rows.peer).all():
+    cells = (rows.place * len(log.ops) + rows.op) * _KINDS + rows.kind
+    group, peer = (
+        _by_cell(cells, count, each) if count <= len(cells) + _ROOM else None
+        for each in (rows.group, rows.peer)
+    )
+    if group is not None and peer is not None:
         cell = np.arange(count)
         rank = rows.ranks[cell // (_KINDS * len(log.ops))] if count else cell
         few = _numbers(log.ops, rank, cell // _KINDS % len(log.ops), cell % _KINDS, group, peer)
@@ -288,6 +309,13 @@ def _numbered(rows: _Rows, log: Log) -> tuple[Ints, Ints, Ints, Ints]:
     has = np.flatnonzero(numbers >= 0)
     number, place = np.unique(numbers[has], return_inverse=True)
     return number, place, has, of[has]
+
+
+def _by_cell(cells: Ints, count: int, values: NDArray[np.int32]) -> NDArray[np.int32] | None:
+    """Return the value that each cell has in all of its rows; None where it differs."""
+    made = np.full(count, UNKNOWN, np.int32)
+    made[cells] = values
+    return made if (made[cells] == values).all() else None
 
 
 def _numbers(

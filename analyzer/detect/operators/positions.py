@@ -13,6 +13,8 @@ from analyzer.operators.log import UNKNOWN, Kind, Log
 
 Ints = NDArray[np.int64]
 
+_STEPS = 15  # about so many are looked at
+
 
 def stages(log: Log, ranks: Ints, step: NDArray[np.int32]) -> Ints:
     """Return (ranks,) the stage of each rank, counted from 0; all 0 where nothing tells."""
@@ -42,23 +44,25 @@ def way(op: str) -> int:
 def _ahead(log: Log, ranks: Ints, step: NDArray[np.int32]) -> Ints | None:
     """Return stages by how many forward passes a rank makes before its first backward one."""
     ways = np.array([way(op) for op in log.ops], np.int64)
-    known = np.flatnonzero(np.bincount(step[step != UNKNOWN], minlength=1))
+    known = np.unique(step)
+    known = known[known != UNKNOWN]
     if not len(known) or not ways.any():
         return None
-    # One step tells; the middle one is neither a warm-up nor cut off.
-    some = np.flatnonzero(step == known[len(known) // 2])
+    # A few steps tell, and from each rank most of them: a log may lack operators.
+    known = known[:: max(1, len(known) // _STEPS)]
+    nth = np.minimum(np.searchsorted(known, step), len(known) - 1)
+    some = np.flatnonzero(known[nth] == step)
     some = some[ways[log.op[some]] != 0]
     computes = log.kind[some] == Kind.COMPUTE
     some = some[computes] if computes.any() else some[log.kind[some] == Kind.SEND]
-    place = np.searchsorted(ranks, log.rank[some])
-    order = np.lexsort((log.started_ns[some], place))
-    ways = ways[log.op[some]]
-    place, forward = place[order], ways[order] > 0
-    first = np.flatnonzero(np.diff(place, prepend=-1))
+    cell = np.searchsorted(ranks, log.rank[some]) * len(known) + nth[some]
+    order = np.lexsort((log.started_ns[some], cell))
+    cell, forward = cell[order], ways[log.op[some]][order] > 0
+    first = np.flatnonzero(np.diff(cell, prepend=-1))
     total = np.cumsum(~forward)
-    start: Ints = np.repeat((total - ~forward)[first], np.diff([*first, len(place)]))
-    backs = total - start
-    count = np.bincount(place[forward & (backs == 0)], minlength=len(ranks))
+    backs = total - np.repeat((total - ~forward)[first], np.diff([*first, len(cell)]))
+    ahead = np.bincount(cell[forward & (backs == 0)], minlength=len(ranks) * len(known))
+    count = np.median(ahead.reshape(len(ranks), len(known)), axis=1).astype(np.int64)
     if len(np.unique(count)) < 2:
         return None
     return _counted(-count)

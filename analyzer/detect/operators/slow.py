@@ -29,6 +29,7 @@ SLIGHT_INSIDE = 0.25
 _MOST_OF_HOST = 0.8
 """Share of a host's ranks that are slow where the host is. Chosen."""
 _LEAST = 2
+_SHOWN = 8
 _AT_TIMES = 0.9
 
 
@@ -102,8 +103,10 @@ _Named = tuple[float, Culprit, Holdup]
 
 
 def _told(first: Culprit) -> str:
-    who = f"{first.kind.value} {first.host or ', '.join(map(str, first.ranks[:8]))}"
-    return f"{who} holds the job up: {first.why}"
+    host = first.host if first.kind is Who.HOST else None
+    some = ", ".join(map(str, first.ranks[:_SHOWN]))
+    more = ", ..." if len(first.ranks) > _SHOWN else ""
+    return f"{first.kind.value} {host or some + more} holds the job up: {first.why}"
 
 
 def _ranks(case: Case, slow: lateness.Slow) -> Iterator[_Named]:

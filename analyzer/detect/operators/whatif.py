@@ -8,6 +8,7 @@ or after. Replicas wait for each other at the end of a step. Transfers are left 
 is hidden or alike.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from analyzer.operators.aggregate import Floats, Ints
 from analyzer.operators.log import UNKNOWN, Kind, Log
 
 _FEWEST_STEPS = 2
+_MOSTLY = 0.5  # ranks whose passes of a step are all there, so that it counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,29 +79,41 @@ _Stage = tuple[NDArray[np.bool_], Ints, Ints, Ints, Floats]
 
 
 def _stage(log: Log, rows: NDArray[np.int64], ways: Ints, step: NDArray[np.int32]) -> _Stage | None:
-    """Return what one stage computed, in steps of which it has all passes."""
+    """Return what one stage computed, in steps of which most ranks have all passes."""
     if not len(rows):
         return None
     ranks, rank = np.unique(log.rank[rows], return_inverse=True)
     steps, place = np.unique(step[rows], return_inverse=True)
-    counts = np.bincount(rank * len(steps) + place, minlength=len(ranks) * len(steps))
-    counts = counts.reshape(len(ranks), len(steps))
+    cell = rank * len(steps) + place
+    counts = np.bincount(cell, minlength=len(ranks) * len(steps))
     usual = int(np.median(counts))
-    whole = (counts == usual).all(axis=0)
-    rows = rows[whole[place]]
-    if usual == 0 or not whole.any():
+    whole = counts == usual
+    kept = whole.reshape(len(ranks), -1).mean(axis=0) >= _MOSTLY
+    if usual == 0 or not kept.any() or not whole.reshape(len(ranks), -1).any(axis=1).all():
         return None
-    shape = (len(ranks), int(whole.sum()), usual)
-    forward = ways[rows].reshape(shape) > 0
-    if (forward != forward[:1, :1]).any():
+    rows = rows[whole[cell]]
+    forward = ways[rows].reshape(-1, usual) > 0
+    if (forward != forward[:1]).any():
         return None
-    took = log.duration_ns[rows].reshape(shape).transpose(1, 0, 2) / 1e3
-    microbatch = log.microbatch[rows].reshape(shape)[0, 0].astype(np.int64)
-    op = log.op[rows].reshape(shape)[0, 0]
-    first = _begins(forward[0, 0], microbatch, op)
+    took = np.full((len(whole), usual), np.nan)
+    took[whole] = log.duration_ns[rows].reshape(-1, usual) / 1e3
+    took = _filled(took.reshape(len(ranks), len(steps), usual)).transpose(1, 0, 2)[kept]
+    microbatch = log.microbatch[rows[:usual]].astype(np.int64)
+    first = _begins(forward[0], microbatch, log.op[rows[:usual]])
     took = np.add.reduceat(took, first, axis=2)
-    ahead, microbatch = forward[0, 0][first], microbatch[first]
-    return ahead, microbatch, ranks.astype(np.int64), steps[whole].astype(np.int64), took
+    ahead, microbatch = forward[0][first], microbatch[first]
+    return ahead, microbatch, ranks.astype(np.int64), steps[kept].astype(np.int64), took
+
+
+def _filled(took: Floats) -> Floats:
+    """Return durations in which a rank's passes of a step that is not whole are as usual."""
+    lacks = np.isnan(took)
+    if not lacks.any():
+        return took
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        usual = np.nanmedian(took, axis=1, keepdims=True)
+    return np.where(lacks, usual, took)
 
 
 def _begins(forward: NDArray[np.bool_], microbatch: Ints, op: NDArray[np.int32]) -> Ints:

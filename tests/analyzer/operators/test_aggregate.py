@@ -5,7 +5,16 @@ import numpy as np
 import pytest
 
 from analyzer.detect.operators.iterations import iterations
-from analyzer.operators.aggregate import IDLE, aggregate, edge_of, group_of, op_of, together
+from analyzer.operators.aggregate import (
+    IDLE,
+    MOST_LABELS,
+    REST,
+    aggregate,
+    edge_of,
+    group_of,
+    op_of,
+    together,
+)
 from analyzer.operators.log import Group, GroupKind, Kind, log_of
 from analyzer.simulate.operators.faults import Fault, Injected
 from analyzer.simulate.operators.job import Job
@@ -129,3 +138,25 @@ def test_a_log_with_too_many_ranks_is_refused():
     log = log_of({"rank": [0]}, world=1 << 22)
     with pytest.raises(ValueError, match="two million"):
         aggregate(log, log.step, STEPS)
+
+
+def test_of_thousands_of_kernels_those_that_took_most_are_told_apart():
+    count = 5000
+    log = log_of(
+        {"rank": [0] * count, "step": [0] * count, "kind": [Kind.COMPUTE] * count,
+         "op": list(range(count)), "started_ns": [0] * count,
+         "ended_ns": [1000 * (1 + n) for n in range(count)]},
+        ops=tuple(f"kernel{n}" for n in range(count)),
+    )  # fmt: skip
+    made = _sum(log)
+    assert len(made.labels) == MOST_LABELS + 1
+    assert made.labels[0] == f"kernel{count - MOST_LABELS + 1}"
+    assert made.labels[-2:] == (REST, IDLE)
+    assert made.own_us[0, 0].sum() == count * (count + 1) / 2
+
+
+def test_numbers_of_steps_may_be_far_apart():
+    log = logged(Job(data=2, stages=1, steps=5))
+    far = np.where(log.step == log.step.max(), 2_000_000_000, log.step).astype(np.int32)
+    made = aggregate(replace(log, step=far), far, np.unique(far))
+    assert np.allclose(made.own_us, aggregate(log, log.step, np.unique(log.step)).own_us, atol=0.01)

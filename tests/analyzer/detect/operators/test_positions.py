@@ -36,6 +36,13 @@ def test_where_operations_have_no_direction_who_sends_first_tells():
     assert told.tolist() == [job.where(rank)[0] for rank in ranks.tolist()]
 
 
+def test_operators_that_a_log_lacks_move_nobody():
+    job = Job(data=8, stages=4, steps=20)
+    log = logged(job, source=SOURCES["nameless"])
+    ranks, told = _stages(log.take(np.random.default_rng(1).random(len(log)) > 0.01))
+    assert told.tolist() == [job.where(rank)[0] for rank in ranks.tolist()]
+
+
 def test_without_sends_all_ranks_are_of_one_stage():
     log = logged(Job(data=4, stages=1, steps=6), source=SOURCES["hooks"])
     assert set(_stages(log)[1].tolist()) == {0}
