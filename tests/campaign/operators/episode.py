@@ -141,6 +141,7 @@ def outcome(each: Episode) -> Outcome:
     del made
     began_s = time.perf_counter()
     verdict = judge(log)
+    assert verdict is not None
     took_s = time.perf_counter() - began_s
     said = {"netagent": verdict, **baselines.verdicts(log)}
     return Outcome(
