@@ -21,6 +21,8 @@ class Case:
     """(ranks,) which pipeline stage."""
     groups: tuple[Group, ...] = ()
     places: Mapping[int, Place] | None = None
+    guessed: bool = False
+    """Whether the log does not name peers, and they follow from where ranks are."""
 
     @property
     def step_us(self) -> Floats:

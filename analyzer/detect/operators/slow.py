@@ -40,10 +40,11 @@ def judge(log: Log) -> Verdict | None:
     found = iterations(log)
     if len(found.steps) < FEWEST_ITERATIONS:
         return insufficient(len(found.steps))
-    sums = aggregate(with_peers(log), found.step, found.steps)
+    whole = with_peers(log)
+    sums = aggregate(whole, found.step, found.steps)
     stage = stages(log, sums.ranks, found.step)
     passes = whatif.passes(log, stage, sums.ranks, found.step)
-    return conclude(Case(sums, stage, log.groups, log.places), passes)
+    return conclude(Case(sums, stage, log.groups, log.places, whole is not log), passes)
 
 
 def insufficient(count: int) -> Verdict:

@@ -25,6 +25,8 @@ SLOWER = 1.5
 HELD_UP = 0.01
 """What it costs of a step, from which it counts. Chosen: half of what a rank may be late, since a
 pipeline pays for each stage's."""
+HELD_UP_GUESSED = 0.05
+"""Likewise, where the log does not name who sends to whom. Chosen: a guess has to show more."""
 APART = 6.0
 """Standard deviations from its like. Algorithm A6's z. Chosen there."""
 FEWEST_ALIKE = 3
@@ -69,7 +71,8 @@ def hot(case: Case) -> list[Hot]:
     """Return what of the network is slow, what costs most first."""
     slow, judged = _slow(case)
     slow = list(_dense(case, slow))
-    found = [each for each in _explained(slow, judged) if each.effect >= HELD_UP]
+    least = HELD_UP_GUESSED if case.guessed else HELD_UP
+    found = [each for each in _explained(slow, judged) if each.effect >= least]
     return sorted(found, key=lambda each: -each.effect)
 
 

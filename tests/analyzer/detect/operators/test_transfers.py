@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from analyzer.detect.operators.transfers import hot
+from analyzer.detect.operators.transfers import HELD_UP, HELD_UP_GUESSED, hot
 from analyzer.detect.operators.verdict import Who
 from analyzer.operators.log import Kind, log_of
 from analyzer.simulate.operators.faults import Fault, Injected
@@ -56,6 +56,13 @@ def test_a_transfer_that_was_slow_once_is_not_told():
     least[3] = np.where(np.arange(least.shape[1]) == 0, 100 * least[3], least[3])
     once = replace(case, sums=replace(case.sums, units=replace(units, least_us=least)))
     assert hot(once) == []
+
+
+def test_where_peers_are_guessed_an_edge_has_to_cost_more():
+    case = case_of(logged(JOB, Injected(Fault.LINK, 9, 3.0), source=HOOKS))
+    (found,) = hot(case)
+    assert HELD_UP < found.effect < HELD_UP_GUESSED
+    assert hot(replace(case, guessed=True)) == []
 
 
 def test_of_a_group_that_is_not_logged_whole_nothing_is_told():
