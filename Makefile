@@ -27,7 +27,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := netagent netagent_torch bpf ovs_checks analyzer
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-ovn setup-podman setup-prometheus setup-vm image lock demo demo-rdma demo-ovn demo-skeleton demo-operators setup-deb deb test test-hermetic test-ovs test-long test-packages test-debs test-ovn test-podman test-kubernetes test-prometheus test-slurm test-interpreters test-vm format lint types types-all types-host floors check chaos drill health soak webhooks alerts generated eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean setup-browser test-browser screenshots
+.PHONY: help setup setup-ovn setup-podman setup-prometheus setup-vm image lock demo demo-rdma demo-ovn demo-skeleton demo-operators setup-deb deb test test-hermetic test-ovs test-long test-packages test-debs test-ovn test-podman test-kubernetes test-prometheus test-slurm test-interpreters test-vm format lint types types-all types-host floors check chaos drill health soak webhooks alerts generated eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean setup-browser test-browser screenshots campaign-operators
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -186,6 +186,11 @@ eval-localize: setup ## how well silent drops in fat-trees are ranked, beside Ma
 
 campaign: setup ## some hundred simulated failures of all 19 types, 256 RNICs (minutes; docs/campaign.md)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.campaign --output build/campaign.jsonl --figure build/campaign.svg
+
+campaign-operators: setup ## some hundred simulated jobs, 256 to 8,192 ranks: who holds them up (half an hour)
+	$(BIN)/python -m tests.campaign.operators --ranks 256 --episodes 300
+	$(BIN)/python -m tests.campaign.operators --ranks 2048 --episodes 300
+	$(BIN)/python -m tests.campaign.operators --ranks 8192 --episodes 20
 
 campaign-full: setup ## two thousand episodes of them, 2,048 RNICs (hours)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.campaign --hosts 256 --episodes 2000 --healthy 200 \

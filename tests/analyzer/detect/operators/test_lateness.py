@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from analyzer.detect.operators.lateness import excess_us, slow
+from analyzer.simulate.operators.faults import Fault, Injected
+from analyzer.simulate.operators.job import Job
+from tests.analyzer.detect.operators.jobs import SOURCES, case_of, logged
+
+JOB = Job(data=8, stages=4, steps=12)
+
+
+def _named(case):
+    return case.sums.ranks[slow(case).places].tolist()
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("rank", [0, 13, 31])
+def test_a_slow_rank_is_named_alone_wherever_it_is(source, rank):
+    log = logged(JOB, Injected(Fault.SLOW_RANK, rank, 1.4), source=SOURCES[source])
+    assert _named(case_of(log)) == [rank]
+
+
+def test_who_waits_for_a_slow_rank_is_late_by_nothing():
+    log = logged(JOB, Injected(Fault.SLOW_RANK, 5, 2.0), source=SOURCES["hooks"])
+    late = excess_us(case_of(log)).mean(axis=0)
+    assert late[5] > 80_000
+    assert np.abs(np.delete(late, 5)).max() < 5_000
+
+
+def test_a_rank_that_is_slow_at_times_shows_how_it_goes_with_the_iterations_time():
+    log = logged(JOB, Injected(Fault.OFTEN_SLOW, 5, 2.0, share=0.5))
+    found = slow(case_of(log))
+    assert found.places.tolist() == [5]
+    assert 0.2 < found.share[0] < 0.9
+    assert found.with_time[0] > 0.9
+
+
+def test_a_rank_that_is_slow_where_its_stage_has_time_to_spare_holds_nobody_up():
+    heavy = replace(JOB, last_stage=1.6)
+    log = logged(heavy, Injected(Fault.SLOW_RANK, 3, 1.3))
+    assert _named(case_of(log)) == []
+
+
+def test_a_constantly_slow_rank_is_found_among_uneven_work():
+    wide = Job(data=32, stages=1, steps=40, microbatches=16)
+    log = logged(wide, Injected(Fault.SEQUENCES, strength=0.3), Injected(Fault.SLOW_RANK, 9, 1.6))
+    assert _named(case_of(log)) == [9]
+
+
+def test_of_two_replicas_the_quicker_one_shows_what_the_work_takes():
+    log = logged(Job(data=2, stages=4, steps=12), Injected(Fault.SLOW_RANK, 2, 1.5))
+    assert _named(case_of(log)) == [2]
+
+
+def test_a_rank_that_waited_in_what_was_not_logged_is_no_suspect_beside_a_slow_one():
+    case = case_of(logged(JOB, Injected(Fault.SLOW_RANK, 5, 1.5)))
+    own = case.sums.own_us.copy()
+    own[:, 13, -1] += 0.9 * excess_us(case)[:, 5]
+    echoed = replace(case, sums=replace(case.sums, own_us=own))
+    assert _named(echoed) == [5]
+    quiet = case_of(logged(JOB))
+    own = quiet.sums.own_us.copy()
+    own[:, 13, -1] += 50_000
+    assert _named(replace(quiet, sums=replace(quiet.sums, own_us=own))) == [13]

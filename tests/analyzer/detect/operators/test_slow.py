@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzer.detect.operators import slow
+from analyzer.detect.operators.verdict import Holdup, Who
+from analyzer.operators.log import NEVER, Group, Kind, Place, log_of
+from analyzer.simulate.operators.faults import NETWORK, NOBODY, Fault, Injected, blame, draw
+from analyzer.simulate.operators.job import Job
+from tests.analyzer.detect.operators.jobs import NAMELESS, SOURCES, logged
+
+JOB = Job(data=16, stages=4, tensor=2, steps=20)
+TOLD = {
+    Fault.SEQUENCES: Holdup.IMBALANCE, Fault.EXPERTS: Holdup.IMBALANCE,
+    Fault.GC_RANDOM: Holdup.IMBALANCE, Fault.GC_ALL: Holdup.ALL_SLOW,
+    Fault.CHECKPOINT: Holdup.ALL_SLOW,
+}  # fmt: skip
+
+
+def _draw(fault, seed):
+    job = Job(data=32, stages=2, tensor=2, experts=8) if fault is Fault.EXPERTS else JOB
+    return job, draw(job, [fault], np.random.default_rng(seed))
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_of_a_healthy_job_nobody_is_named(source):
+    verdict = judge(logged(JOB, source=SOURCES[source]))
+    assert (verdict.holdup, verdict.culprits) == (Holdup.NOTHING, ())
+
+
+@pytest.mark.parametrize("source", ["hooks", "all"])
+@pytest.mark.parametrize("fault", sorted(set(Fault) - NOBODY))
+def test_who_is_at_fault_is_named_alone(fault, source):
+    job, faults = _draw(fault, 3)
+    verdict = judge(logged(job, *faults, source=SOURCES[source]))
+    truth = blame(job, faults[0])
+    assert [frozenset(each.ranks) for each in verdict.culprits] == [truth.ranks]
+    assert verdict.innocent == (fault not in NETWORK)
+    assert 0.5 < verdict.culprits[0].confidence < 1
+
+
+@pytest.mark.parametrize("source", ["hooks", "all"])
+@pytest.mark.parametrize("fault", sorted(NOBODY))
+def test_where_nobody_is_at_fault_nobody_is_named(fault, source):
+    job, faults = _draw(fault, 4)
+    verdict = judge(logged(job, *faults, source=SOURCES[source]))
+    assert (verdict.holdup, verdict.culprits) == (TOLD[fault], ())
+    assert verdict.innocent
+
+
+def test_two_faults_are_named_both_the_worse_one_first():
+    faults = (Injected(Fault.SLOW_RANK, 5, 1.3), Injected(Fault.SLOW_RANK, 70, 1.9))
+    verdict = judge(logged(JOB, *faults))
+    assert [each.ranks for each in verdict.culprits] == [(70,), (5,)]
+
+
+def test_a_slow_host_is_named_by_its_name():
+    verdict = judge(logged(JOB, Injected(Fault.HOST, 19, 1.5)))
+    assert [(each.kind, each.host) for each in verdict.culprits] == [(Who.HOST, "host-2")]
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_few_iterations_name_nobody(steps):
+    verdict = judge(logged(Job(steps=steps), Injected(Fault.SLOW_RANK, 0, 3.0)))
+    assert (verdict.holdup, verdict.culprits) == (Holdup.INSUFFICIENT, ())
+    assert verdict.missing
+
+
+def test_without_durations_nothing_is_said():
+    assert slow.judge(log_of({"rank": [0, 1], "step": [1, 1]})) is None
+
+
+def judge(log):
+    """Return the verdict over a log that has durations."""
+    verdict = slow.judge(log)
+    assert verdict is not None
+    return verdict
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_whatever_a_log_holds_something_is_said_of_it(seed):
+    rng = np.random.default_rng(seed)
+    count, ranks = int(rng.integers(1, 300)), int(rng.integers(1, 6))
+    started, over = rng.integers(-1000, 10**6, count), rng.random(count) < 0.9
+    columns = {
+        "rank": rng.integers(0, ranks, count), "step": rng.integers(-1, 9, count),
+        "kind": rng.integers(0, 5, count), "op": rng.integers(0, 4, count),
+        "group": rng.integers(-1, 2, count), "peer": rng.integers(-1, ranks, count),
+        "microbatch": rng.integers(-1, 3, count), "started_ns": started,
+        "ended_ns": np.where(over, started + rng.integers(0, 1000, count), NEVER),
+    }  # fmt: skip
+    if rng.random() < 0.5:
+        del columns["step"]
+    log = log_of(
+        columns, ops=("forward-compute", "backward-send", "all_reduce", "x"),
+        groups=(Group("a", members=(0, 1)), Group("b")),
+        places={rank: Place(dp=0, pp=rank) for rank in range(int(rng.integers(0, ranks + 1)))},
+    )  # fmt: skip
+    verdict = slow.judge(log)
+    assert verdict is None or verdict.summary
+
+
+def test_a_rank_that_was_slow_in_one_iteration_is_not_named():
+    log = logged(JOB)
+    once = (log.rank == 3) & (log.step == log.step.max()) & (log.kind == Kind.COMPUTE)
+    ended = np.where(once, log.ended_ns + 20_000_000, log.ended_ns)
+    assert judge(replace(log, ended_ns=ended)).culprits == ()
+
+
+def test_of_a_slow_stage_no_rank_is_told_apart_for_a_little():
+    uneven = Job(data=2, stages=4, steps=30, last_stage=1.6, between=0.02)
+    for seed in range(6):
+        (culprit,) = judge(logged(uneven, seed=seed)).culprits
+        assert culprit.ranks == (6, 7)
+
+
+def test_processors_that_differ_by_a_percent_hold_nobody_up():
+    for seed in range(6):
+        assert judge(logged(Job(data=16, steps=20, between=0.01), seed=seed)).culprits == ()
+
+
+def test_a_slow_rank_is_not_the_networks_fault_nor_its_ring():
+    job = Job(data=4, stages=4, tensor=2, steps=12)
+    ring, late = Injected(Fault.RING, 9, 1.8), Injected(Fault.SLOW_RANK, 9, 2.0)
+    verdict = judge(logged(job, ring, late))
+    assert [each.ranks for each in verdict.culprits] == [(9,)]
+    assert verdict.innocent
+
+
+# Traces of production jobs, as those that Lin et al. publish: sizes and strengths are drawn, and
+# the three of their artifact (4 x 4, 2 x 4, 32 x 2) are among them.
+AR = [(4, 4, 4), (2, 4, 1), (8, 2, 2), (3, 3, 1), (16, 1, 1)]
+ST = [(2, 4), (4, 2), (8, 4), (3, 3)]
+SE = [(32, 2), (16, 4), (16, 1), (8, 4)]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_one_slow_worker_is_named_and_nobody_else(seed):
+    rng = np.random.default_rng(seed)
+    data, stages, tensor = AR[seed % len(AR)]
+    job = Job(
+        data, stages, tensor, microbatches=2 * stages, steps=15, jitter=rng.uniform(0.01, 0.04)
+    )
+    rank = job.rank(int(rng.integers(stages)), int(rng.integers(data)))
+    fault = Injected(Fault.SLOW_RANK, rank, rng.uniform(1.2, 2.2))
+    verdict = judge(
+        logged(job, fault, source=NAMELESS if seed % 2 else SOURCES["trace"], seed=seed)
+    )
+    assert [(each.kind, each.ranks) for each in verdict.culprits] == [(Who.RANK, (rank,))]
+    assert verdict.innocent
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_all_of_a_long_last_stage_are_named(seed):
+    rng = np.random.default_rng(seed)
+    data, stages = ST[seed % len(ST)]
+    job = Job(
+        data, stages, microbatches=2 * stages, chunks=1 + seed // len(ST), steps=15,
+        last_stage=rng.uniform(1.25, 1.6),
+    )  # fmt: skip
+    verdict = judge(logged(job, source=NAMELESS if seed % 2 else SOURCES["trace"], seed=seed))
+    last = tuple(job.rank(stages - 1, each) for each in range(data))
+    assert [(each.kind, each.ranks) for each in verdict.culprits] == [(Who.GROUP, last)]
+    assert verdict.innocent
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_of_sequences_of_unequal_length_nobody_is_named_though_the_last_stage_is_long(seed):
+    rng = np.random.default_rng(seed)
+    data, stages = SE[seed % len(SE)]
+    job = Job(data, stages, steps=20, last_stage=rng.uniform(1.05, 1.25))
+    fault = Injected(Fault.SEQUENCES, 0, rng.uniform(0.3, 0.6))
+    verdict = judge(
+        logged(job, fault, source=NAMELESS if seed % 2 else SOURCES["trace"], seed=seed)
+    )
+    assert (verdict.holdup, verdict.culprits) == (Holdup.IMBALANCE, ())
+    assert verdict.innocent

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from analyzer.detect.operators.transfers import HELD_UP, HELD_UP_GUESSED, hot
+from analyzer.detect.operators.verdict import Who
+from analyzer.operators.log import Kind, log_of
+from analyzer.simulate.operators.faults import Fault, Injected
+from analyzer.simulate.operators.job import Job
+from analyzer.simulate.operators.logs import HOOKS
+from tests.analyzer.detect.operators.jobs import case_of, logged
+
+JOB = Job(data=4, stages=4, tensor=2, steps=10)
+
+
+def _hot(*faults, job=JOB, source=HOOKS):
+    return hot(case_of(logged(job, *faults, source=source)))
+
+
+@pytest.mark.parametrize("rank", [0, 9, 31])
+def test_a_slow_uplink_is_the_ranks_whose_transfers_are_slow_all_round(rank):
+    found = _hot(Injected(Fault.NIC, rank, 12.0))
+    assert [(each.kind, each.ranks) for each in found] == [(Who.RANK, (rank,))]
+    assert found[0].times > 5
+
+
+def test_a_slow_link_between_stages_is_an_edge():
+    found = _hot(Injected(Fault.LINK, 9, 40.0))
+    assert [(each.kind, frozenset(each.ranks)) for each in found] == [(Who.EDGE, {9, 17})]
+
+
+def test_of_a_slow_ring_nothing_tells_which_link_it_is():
+    found = _hot(Injected(Fault.RING, 9, 8.0))
+    assert [(each.kind, each.ranks) for each in found] == [(Who.GROUP, (9, 11, 13, 15))]
+
+
+@pytest.mark.parametrize(
+    "faults", [(), (Injected(Fault.SLOW_RANK, 9, 2.0),), (Injected(Fault.SEQUENCES, 0, 0.5),),
+               (Injected(Fault.GC_RANDOM, 0, 0.4),), (Injected(Fault.CHECKPOINT, 0, 1.0),)]
+)  # fmt: skip
+def test_whoever_waits_for_a_rank_does_not_accuse_the_network(faults):
+    assert _hot(*faults) == []
+
+
+def test_of_fewer_than_three_alike_none_is_unlike_the_others():
+    job = Job(data=4, stages=2, tensor=1, steps=10)
+    assert _hot(Injected(Fault.RING, 0, 10.0), job=job) == []
+
+
+def test_a_transfer_that_was_slow_once_is_not_told():
+    case = case_of(logged(JOB, source=HOOKS))
+    units = case.sums.units
+    least = units.least_us.copy()
+    least[3] = np.where(np.arange(least.shape[1]) == 0, 100 * least[3], least[3])
+    once = replace(case, sums=replace(case.sums, units=replace(units, least_us=least)))
+    assert hot(once) == []
+
+
+def test_where_peers_are_guessed_an_edge_has_to_cost_more():
+    case = case_of(logged(JOB, Injected(Fault.LINK, 9, 3.0), source=HOOKS))
+    (found,) = hot(case)
+    assert HELD_UP < found.effect < HELD_UP_GUESSED
+    assert hot(replace(case, guessed=True)) == []
+
+
+def test_of_a_group_that_is_not_logged_whole_nothing_is_told():
+    log = logged(JOB, Injected(Fault.RING, 9, 8.0), source=HOOKS)
+    (found,) = hot(case_of(log))
+    assert found.ranks == (9, 11, 13, 15)
+    assert hot(case_of(log.take(log.rank != 15))) == []
+
+
+def _dense(slow, ranks=6, steps=8):
+    """Return a log in which all send to each other, and edges that `slow` picks take ten times."""
+    rows = []
+    noise = np.random.default_rng(1)
+    for rank in range(ranks):
+        for step in range(steps):
+            now = 0
+            for peer in range(ranks):
+                if peer == rank:
+                    continue
+                for kind in (Kind.SEND, Kind.RECV):
+                    edge = (rank, peer) if kind is Kind.SEND else (peer, rank)
+                    took = (1000 if slow(*edge) else 100) + int(noise.integers(10))
+                    rows.append((rank, step, kind, peer, 1000 * now, 1000 * (now + took)))
+                    now += took
+    names = ("rank", "step", "kind", "peer", "started_ns", "ended_ns")
+    columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    columns["op"] = [int(kind == Kind.RECV) for kind in columns["kind"]]
+    return log_of(columns, ops=("send", "recv"))
+
+
+@pytest.mark.parametrize(
+    ("slow", "kind", "ranks", "what"),
+    [
+        (lambda source, _: source == 2, Who.RANK, (2,), "sending"),
+        (lambda _, target: target == 4, Who.RANK, (4,), "receiving"),
+        (lambda source, target: (source, target) == (1, 3), Who.EDGE, (1, 3), "send"),
+    ],
+)
+def test_where_all_send_to_each_other_their_matrix_tells_which_side_it_is(slow, kind, ranks, what):
+    (found,) = hot(case_of(_dense(slow)))
+    assert (found.kind, found.ranks) == (kind, ranks)
+    assert found.what.startswith(what)
+    assert hot(case_of(_dense(lambda *_: False))) == []

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from analyzer.detect.operators.iterations import iterations
+from analyzer.operators.aggregate import (
+    IDLE,
+    MOST_LABELS,
+    REST,
+    aggregate,
+    edge_of,
+    group_of,
+    op_of,
+    together,
+)
+from analyzer.operators.log import Group, GroupKind, Kind, log_of
+from analyzer.simulate.operators.faults import Fault, Injected
+from analyzer.simulate.operators.job import Job
+from tests.analyzer.detect.operators.jobs import SOURCES, logged
+
+STEPS = np.array([0])
+OPS = ("fwd", "forward-send", "forward-recv", "sum")
+
+
+def _log(rows, **rest):
+    """Each row: rank, kind, operation, start and end in us, group, peer."""
+    names = ("rank", "kind", "op", "started_ns", "ended_ns", "group", "peer")
+    columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    for name in ("started_ns", "ended_ns"):
+        columns[name] = [1000 * value for value in columns[name]]
+    return log_of(columns | {"step": [0] * len(rows)}, ops=OPS, **rest)
+
+
+def _sum(log):
+    return aggregate(log, log.step, STEPS)
+
+
+def test_own_time_is_what_was_computed_and_what_nothing_was_logged_of():
+    made = _sum(_log([
+        (0, Kind.COMPUTE, 0, 0, 10, -1, -1),
+        (0, Kind.COLLECTIVE, 3, 12, 30, -1, -1),
+        (0, Kind.COMPUTE, 0, 25, 32, -1, -1),
+        (0, Kind.COLLECTIVE, 3, 40, 41, -1, -1),
+    ]))  # fmt: skip
+    assert made.labels == ("fwd", IDLE)
+    assert made.own_us[0, 0].tolist() == [17.0, 10.0]
+    assert made.length_us[0, 0] == 41.0
+
+
+def test_what_ranks_do_together_is_nobodys_own_whatever_a_source_calls_it():
+    rows = [(0, Kind.OTHER, 0, 0, 10, -1, -1), (0, Kind.COMPUTE, 1, 10, 15, -1, -1)]
+    log = replace(_log(rows), ops=("optimizer-clip-main-grad", "optimizer"))
+    made = _sum(log)
+    assert (made.labels, made.own_us[0, 0].tolist()) == (("optimizer", IDLE), [5.0, 0.0])
+
+
+def test_rows_need_not_be_in_order():
+    log = logged(Job(data=2, stages=2, steps=5))
+    shuffled = log.take(np.random.default_rng(1).permutation(len(log)))
+    for name in ("own_us", "length_us"):
+        one, other = (
+            getattr(aggregate(each, each.step, np.unique(each.step)), name)
+            for each in (log, shuffled)
+        )
+        assert np.allclose(one, other)
+
+
+def test_a_send_that_others_work_goes_on_beside_is_no_wait():
+    rows = [(0, Kind.SEND, 1, 0, 30, -1, 1), (0, Kind.COLLECTIVE, 3, 10, 20, -1, -1)]
+    assert _sum(_log(rows)).own_us[0, 0].tolist() == [10.0]
+    rows = [(0, Kind.SEND, 1, 0, 10, -1, 1), (0, Kind.COLLECTIVE, 3, 12, 20, -1, -1)]
+    assert _sum(_log(rows)).own_us[0, 0].tolist() == [2.0]
+
+
+def test_a_transfer_took_what_the_last_to_come_measured():
+    group = Group("g", GroupKind.DATA, (0, 1))
+    made = _sum(_log([
+        (0, Kind.COLLECTIVE, 3, 0, 50, 0, -1), (1, Kind.COLLECTIVE, 3, 1000, 1007, 0, -1),
+        (0, Kind.SEND, 1, 60, 63, -1, 1), (1, Kind.RECV, 2, 1007, 1100, -1, 0),
+    ], groups=(group,)))  # fmt: skip
+    units = made.units
+    assert [edge_of(number) for number in units.number.tolist()] == [None, (0, 1)]
+    assert [group_of(int(units.number[0])), op_of(int(units.number[0]))] == [0, 3]
+    assert units.least_us.tolist() == [[7.0, 3.0]]
+    assert units.count.tolist() == [[2, 2]]
+    assert units.sum_us.tolist() == [[57.0, 96.0]]
+    assert units.ends.tolist() == [3, 3]
+
+
+def test_what_was_only_sent_is_known_to_lack_its_other_end():
+    assert _sum(_log([(0, Kind.SEND, 1, 0, 3, -1, 1)])).units.ends.tolist() == [1]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_parts_together_are_the_whole(source):
+    log = logged(
+        Job(data=4, stages=2, tensor=2, steps=6), Injected(Fault.NIC, 3, 9.0),
+        source=SOURCES[source],
+    )  # fmt: skip
+    found = iterations(log)
+    whole = aggregate(log, found.step, found.steps)
+    parts = [
+        aggregate(log.take(some), found.step[some], found.steps)
+        for some in (log.rank % 3 == n for n in range(3))
+    ]
+    joined = together(parts)
+    assert joined.labels == whole.labels
+    assert np.array_equal(joined.ranks, whole.ranks)
+    assert np.allclose(joined.own_us, whole.own_us, atol=0.001)
+    for name in ("number", "count", "sum_us", "least_us", "ends", "bytes"):
+        assert np.allclose(getattr(joined.units, name), getattr(whole.units, name))
+
+
+def test_parts_of_the_same_rank_or_of_other_steps_do_not_go_together():
+    log = logged(Job(data=2, stages=1, steps=5))
+    one = aggregate(log, log.step, np.unique(log.step))
+    with pytest.raises(ValueError, match="same rank"):
+        together([one, one])
+    with pytest.raises(ValueError, match="different steps"):
+        together([one, aggregate(log, log.step, np.unique(log.step)[:2])])
+
+
+def test_aggregates_take_a_small_part_of_the_logs_bytes():
+    log = logged(Job(data=8, stages=4, steps=20, microbatches=32), source=SOURCES["trace"])
+    made = aggregate(log, log.step, np.unique(log.step))
+    names = ("rank", "started_ns", "ended_ns", "op", "bytes", "microbatch", "step", "kind")
+    assert made.nbytes < 0.05 * sum(getattr(log, name).nbytes for name in names)
+
+
+def test_what_has_never_ended_is_left_out():
+    log = log_of({"rank": [0, 0], "step": [0, 0], "started_ns": [0, 5]})
+    assert np.isnan(aggregate(log, log.step, STEPS).length_us).all()
+
+
+def test_a_log_with_too_many_ranks_is_refused():
+    log = log_of({"rank": [0]}, world=1 << 22)
+    with pytest.raises(ValueError, match="two million"):
+        aggregate(log, log.step, STEPS)
+
+
+def test_of_thousands_of_kernels_those_that_took_most_are_told_apart():
+    count = 5000
+    log = log_of(
+        {"rank": [0] * count, "step": [0] * count, "kind": [Kind.COMPUTE] * count,
+         "op": list(range(count)), "started_ns": [0] * count,
+         "ended_ns": [1000 * (1 + n) for n in range(count)]},
+        ops=tuple(f"kernel{n}" for n in range(count)),
+    )  # fmt: skip
+    made = _sum(log)
+    assert len(made.labels) == MOST_LABELS + 1
+    assert made.labels[0] == f"kernel{count - MOST_LABELS + 1}"
+    assert made.labels[-2:] == (REST, IDLE)
+    assert made.own_us[0, 0].sum() == count * (count + 1) / 2
+
+
+def test_numbers_of_steps_may_be_far_apart():
+    log = logged(Job(data=2, stages=1, steps=5))
+    far = np.where(log.step == log.step.max(), 2_000_000_000, log.step).astype(np.int32)
+    made = aggregate(replace(log, step=far), far, np.unique(far))
+    assert np.allclose(made.own_us, aggregate(log, log.step, np.unique(log.step)).own_us, atol=0.01)
