@@ -293,7 +293,6 @@ class Analyzer:
             counters=counters,
             words=words,
         )
-        analyzer.jobs = Jobs(analyzer.operators, registry, fleet.operators, judge.give, clock)
         analyzer._follow()
         analyzer.meter = Meter(analyzer.load)
         analyzer.space = Space(store, disk, clock)
@@ -412,8 +411,11 @@ class Analyzer:
         return Zones(hosts, is_known, self.fleet.zone, self.clock, on_intent=self.differed)
 
     def _follow(self) -> None:
-        """Follow what controllers say should be."""
+        """Follow what controllers say should be, and what jobs say of themselves."""
         controllers, clock = self.config.controllers, self.clock
+        self.jobs = Jobs(
+            self.operators, self.registry, self.fleet.operators, self.judge.give, clock
+        )
         self.pushed = {
             name: PushedController(name, each, clock, self.differed)
             for name, each in sorted(controllers.pushed.items())

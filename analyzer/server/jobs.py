@@ -219,4 +219,4 @@ def _judged(replies: Sequence[tuple[str, OperatorsReply]]) -> Verdict:
     Hosts answer one after the other, so what has not ended yet says nothing of who lags.
     """
     found = log_of_replies(replies)
-    return slow.judge(found.take(found.state == State.ENDED))
+    return slow.judge(found.take(found.state == State.ENDED)) or NOTHING

@@ -3,13 +3,13 @@
 
 from collections.abc import Callable
 
-from analyzer.detect.operators import hang
+from analyzer.detect.operators import hang, slow
 from analyzer.detect.operators.verdict import Holdup, Verdict
 from analyzer.operators.log import Log
 
 Judge = Callable[[Log], Verdict | None]
 
-JUDGES: tuple[Judge, ...] = (hang.judge,)
+JUDGES: tuple[Judge, ...] = (hang.judge, slow.judge)
 """In order: a job that stands still has no durations to compare."""
 
 

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from analyzer.operators import rings
 from analyzer.operators.log import Log
 from analyzer.operators.sources import dump, flight_recorder, inspector, ras
 from netagent.model.errors import RemoteProtocolError
+from netagent_torch import form
 
 GZIP = b"\x1f\x8b"
 SHOWN = 3
@@ -22,6 +24,7 @@ class Files:
     _dumps: dict[str, dump.Dump] = field(default_factory=dict)
     _records: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
     _statuses: dict[str, ras.Status] = field(default_factory=dict)
+    _rings: dict[str, bytes] = field(default_factory=dict)
     _strange: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str, content: bytes) -> None:
@@ -32,7 +35,9 @@ class Files:
             self._strange[name] = str(error)
 
     def _add(self, name: str, content: bytes) -> None:
-        if inspector.is_inspector(content):
+        if content.startswith(form.MAGIC):
+            self._rings[name] = content
+        elif inspector.is_inspector(content):
             self._records[name] = inspector.records(content)
         elif ras.is_text(content):
             self._statuses[name] = ras.status_of_text(content)
@@ -52,6 +57,7 @@ class Files:
             (self._dumps, flight_recorder.log),
             (self._records, inspector.log),
             (self._statuses, ras.log),
+            (self._rings, _of_rings),
         ]
         files, read = max(sources, key=lambda each: len(each[0]))
         if not files:
@@ -79,6 +85,13 @@ class Files:
         if len(self._strange) > SHOWN:
             notes.append(f"{len(self._strange) - SHOWN} more files were left out")
         return notes
+
+
+def _of_rings(files: Mapping[str, bytes]) -> Log:
+    try:
+        return rings.log(files)
+    except ValueError as error:
+        raise RemoteProtocolError(str(error)) from error
 
 
 def _some(names: list[str]) -> str:

@@ -71,7 +71,8 @@ def records_of(rank, late, steps=24):
         processes=(OperatorProcess(job="train-a", rank=rank, world=RANKS, pid=1),),
         groups=(group,), ops=("all_reduce",),
         process=[0] * count, group=[0] * count, op=[0] * count,
-        kind=[int(Kind.COLLECTIVE)] * count, step=[n // 2 for n in range(count)], peer=[0xFFFF_FFFF] * count,
+        kind=[int(Kind.COLLECTIVE)] * count, step=[n // 2 for n in range(count)],
+        peer=[0xFFFF_FFFF] * count,
         tag=[0] * count, bytes=[1 << 20] * count, sequence=list(range(1, count + 1)),
         begun_ns=begun, ended_ns=ended,
     )  # fmt: skip
