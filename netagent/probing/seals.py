@@ -10,11 +10,16 @@ another key at different times.
 from collections.abc import Mapping
 
 from netagent.model.ids import EndpointId
+from netagent.probing.recent import Recent
 from netagent.wire import frame
 
 MAX_FLOWS = 16_384
 """Flows whose newest probe is remembered; the oldest give way. Chosen: four times those that a host
 of 8 endpoints answers, each to 127 others by 4 ports."""
+KEPT_NS = 3 * frame.EPOCH_NS
+"""Nanoseconds for which a flow's newest probe is remembered at least. A seal is of the epoch beside
+the present one at most, and holds until the epoch after its own: later, all that could come again
+has no seal any more."""
 _HALF = 1 << 31
 """Sequence numbers of 32 bits that count as later ones (as RFC 1982 has it)."""
 
@@ -24,7 +29,9 @@ class Seals:
 
     def __init__(self) -> None:
         self.keys: Mapping[EndpointId, bytes] = {}
-        self._newest: dict[tuple[EndpointId, int, int], tuple[int, int]] = {}
+        self._newest = Recent[tuple[EndpointId, int, int], tuple[int, int]](
+            span_ns=KEPT_NS, most=MAX_FLOWS
+        )
         """Flow -> epoch and sequence number."""
 
     def holds(
@@ -45,13 +52,12 @@ class Seals:
         if epoch is None:
             return False
         flow = endpoint, probe.session, probe.port
-        newest = self._newest.pop(flow, None)
+        newest = self._newest.get(flow)
         if newest is not None and newest[0] > wall_ns // frame.EPOCH_NS + 1:
             newest = None  # of a clock that was ahead: it would hold all off until it is as late
         is_later = newest is None or _is_later(epoch, probe.seq, *newest)
-        self._newest[flow] = (epoch, probe.seq) if is_later or newest is None else newest
-        if len(self._newest) > MAX_FLOWS:
-            del self._newest[next(iter(self._newest))]
+        said = (epoch, probe.seq) if is_later or newest is None else newest
+        self._newest.put(flow, said, now_ns=wall_ns)
         return is_later
 
 

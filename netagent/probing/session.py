@@ -24,11 +24,18 @@ from typing import NamedTuple
 
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId, FlowId
+from netagent.probing.recent import Recent
 from netagent.wire.frame import HELD, REPLY, SEALED, Frame
 
 MAX_UNMEASURED = 512
 """Settled probes that may wait for a stamp; the oldest gives way. Chosen: it bounds memory, and a
 missing stamp costs only a measurement."""
+MAX_PEERS = 8192
+"""Flows of which one responding socket remembers the last delay. Chosen: it bounds memory."""
+HELD_FOR_NS = 600_000_000_000
+"""Nanoseconds for which it does so at least. Chosen: a prober visits a target every few seconds, a
+tenth as often as by default still within minutes; no more, since each port that roams and each
+container that ends leaves a last delay that nobody asks for."""
 
 
 class Stamps(IntEnum):
@@ -257,21 +264,19 @@ class ProbeSession:
 class Responder:
     """What one responding socket must remember: the delay of its last reply to each prober."""
 
-    def __init__(self, *, max_peers: int = 4096) -> None:
-        self._max_peers = max_peers
-        self._held: dict[tuple[int, int], tuple[int, int]] = {}  # (session, port) -> seq, ns
+    def __init__(self) -> None:
+        # (session, port) -> seq, ns
+        self._held = Recent[tuple[int, int], tuple[int, int]](span_ns=HELD_FOR_NS, most=MAX_PEERS)
 
     def reply(self, frame: Frame) -> Frame:
         """Return the reply to the probe `frame`."""
-        held = self._held.pop((frame.session, frame.port), None)
+        held = self._held.pop((frame.session, frame.port))
         flags = REPLY | (frame.flags & ~(HELD | SEALED)) | (HELD if held else 0)
         held_seq, held_ns = held or (0, 0)
         return Frame(frame.session, frame.seq, frame.port, flags, held_seq, held_ns)
 
-    def replied(self, session: int, port: int, seq: int, *, held_ns: int) -> None:
+    def replied(self, session: int, port: int, seq: int, *, held_ns: int, now_ns: int) -> None:
         """Remember that the reply to probe `seq` left `held_ns` after its arrival (t4 - t3)."""
         if held_ns < 0:
             return  # the wall clock stepped back in between
-        if len(self._held) >= self._max_peers:
-            self._held.pop(next(iter(self._held)))
-        self._held[session, port] = (seq, held_ns)
+        self._held.put((session, port), (seq, held_ns), now_ns=now_ns)

@@ -7,10 +7,14 @@ from typing import NamedTuple, Protocol
 
 from netagent.model.ids import EndpointId
 from netagent.model.pinglist import Target
+from netagent.probing.recent import Recent
 from netagent.probing.session import ProbeSession, Stamps
 
 MAX_ASKERS = 8192
 """Askers remembered, by session and source port; the oldest go first. Chosen: it bounds memory."""
+ASKED_FOR_NS = 60_000_000_000
+"""Nanoseconds for which an asker is remembered at least. Chosen: a reply leaves at once, and is
+seen on the uplink within a second."""
 
 
 class Outcome(Enum):
@@ -109,13 +113,13 @@ class Askers:
     """The recent senders of marked probes: by them the uplink recognises the replies."""
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[int, int], tuple[EndpointId, str]] = {}
+        self._seen = Recent[tuple[int, int], tuple[EndpointId, str]](
+            span_ns=ASKED_FOR_NS, most=MAX_ASKERS
+        )
 
-    def add(self, session: int, port: int, local: EndpointId, address: str) -> None:
+    def add(self, session: int, port: int, local: EndpointId, address: str, *, now_ns: int) -> None:
         """Remember that `address` sent a probe to the endpoint `local`."""
-        self._seen[session, port] = (local, address)
-        while len(self._seen) > MAX_ASKERS:
-            self._seen.pop(next(iter(self._seen)))
+        self._seen.put((session, port), (local, address), now_ns=now_ns)
 
     def get(self, session: int, port: int) -> tuple[EndpointId, str] | None:
         """Return the local endpoint that was asked, and the asker's overlay address."""

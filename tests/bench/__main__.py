@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from tests.analyzer.controllers.central import OVSDB
 from tests.bench import (
     agent_attacked,
+    agent_churn,
     agent_cost,
     backing_up,
     bpf,
@@ -49,6 +50,7 @@ BENCHES: dict[str, Callable[[], Iterable[dict[str, object]]]] = {
     "agent-cost": agent_cost.run,
     "agent-cost-rdma": agent_cost.run_rdma,
     "agent-attacked": agent_attacked.run,
+    "agent-churn": agent_churn.run,
     "skeleton": skeleton.run,
     "flows": flows.run,
     "operators-cost": operators_cost.run,

@@ -203,7 +203,7 @@ def _rows(lab: Lab, what: str, drive: Drive) -> Iterator[dict[str, object]]:
     before = os.environ.get("NETAGENT_BENCH_BEFORE")
     versions = {"this": Path.cwd()} | ({"before": Path(before)} if before else {})
     for version in in_turn(list(versions)):
-        _restart(lab, versions[version])
+        restart(lab, versions[version])
         yield {"version": version, "probes_a_second": what, **_measure(lab, drive)}
 
 
@@ -212,7 +212,8 @@ def in_turn(versions: Sequence[str]) -> list[str]:
     return [each for n in range(ROUNDS) for each in (versions if n % 2 == 0 else versions[::-1])]
 
 
-def _restart(lab: Lab, checkout: Path) -> None:
+def restart(lab: Lab, checkout: Path) -> None:
+    """Have a version's agent run on the measured host, whose own ends."""
     lab.processes.kill(AGENT)
     program = str(checkout / ".venv" / "bin" / "netagent")
     config = str(lab.directory / "h0" / "agent.toml")

@@ -186,7 +186,7 @@ class UdpTransport:
     def _answer(self, waiting: socket.socket, probe: frame.Frame, received: udp.Received) -> None:
         if probe.flags & frame.MARKED:
             askers, local = self._answering.askers, self._endpoint.id
-            askers.add(probe.session, probe.port, local, received.address[0])
+            askers.add(probe.session, probe.port, local, received.address[0], now_ns=now_ns())
         self._arrived[probe.session, probe.seq] = (probe.port, received.wall_ns)
         if len(self._arrived) > MAX_AWAITED:
             self._arrived.pop(next(iter(self._arrived)))
@@ -202,7 +202,7 @@ class UdpTransport:
         if noticed and name and arrival and noticed.notice is udp.Notice.TRANSMITTED:
             port, arrived_ns = arrival
             held_ns = noticed.wall_ns - arrived_ns
-            self._responder.replied(name[0], port, name[1], held_ns=held_ns)
+            self._responder.replied(name[0], port, name[1], held_ns=held_ns, now_ns=now_ns())
 
     def close(self) -> None:
         """Close every socket."""

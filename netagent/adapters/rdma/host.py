@@ -273,7 +273,7 @@ class RdmaHost:
         self._responders.step()
         for asked in self._responders.take_asked():
             sender = address_of(asked.sender)
-            self._askers.add(asked.session, asked.port, asked.endpoint, sender)
+            self._askers.add(asked.session, asked.port, asked.endpoint, sender, now_ns=now_ns())
         self._told += self._responders.take_events()
         self._transports = {k: t for k, t in self._transports.items() if not t.closed}
         for transport in self._transports.values():

@@ -312,7 +312,9 @@ class Service:
                 held_ns = left_ns - arrived_ns
                 self._counters.queue_ns_total += held_ns
                 self._counters.queue_ns_max = max(self._counters.queue_ns_max, held_ns)
-                endpoint.responder.replied(probe.session, probe.port, probe.seq, held_ns=held_ns)
+                endpoint.responder.replied(
+                    probe.session, probe.port, probe.seq, held_ns=held_ns, now_ns=now_ns()
+                )
         while len(endpoint.departing) > MAX_WAITING:
             del endpoint.departing[next(iter(endpoint.departing))]
 

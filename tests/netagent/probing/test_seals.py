@@ -75,10 +75,34 @@ def test_clocks_that_were_an_hour_ahead_take_no_seal_once_they_are_right():
 
 
 def test_flows_are_told_apart_and_those_remembered_are_bounded(monkeypatch):
-    monkeypatch.setattr(seals, "MAX_FLOWS", 3)
+    monkeypatch.setattr(seals, "MAX_FLOWS", 4)
     kept = made()
     for port in (1, 2, 3):
         assert held(kept, 5, port=port)
-    assert held(kept, 5, session=8, port=1)  # the first flow is forgotten
     assert not held(kept, 5, port=3)
-    assert held(kept, 4, port=1)
+    assert held(kept, 5, session=8, port=1)
+    assert held(kept, 5, session=8, port=2)
+    assert held(kept, 4, port=1)  # the first flow is forgotten
+    assert not held(kept, 5, session=8, port=2)
+
+
+def test_flows_that_end_do_not_add_up():
+    """A container that ends each minute for a day."""
+    kept = made()
+    for minute in range(24 * 60):
+        for port in range(4):
+            assert held(kept, 1, session=minute, port=port, sent_s=60 * minute, at_s=60 * minute)
+    assert len(kept._newest) <= 4 * 6
+
+
+@given(st.integers(0, 120), st.integers(-60, 60), st.integers(0, 300), st.integers(0, 40))
+def test_what_has_a_seal_still_is_not_taken_twice_however_much_came_since(
+    sent_s, off_s, later_s, others
+):
+    """What another endpoint's flows make forgotten is worth nothing any more."""
+    kept, took_s = made(), sent_s + off_s
+    assert held(kept, 1, sent_s=sent_s, at_s=took_s)
+    for n in range(others):
+        at_s = took_s + n * later_s // others
+        held(kept, 1, endpoint=C1, session=n, sent_s=at_s, at_s=at_s)
+    assert not held(kept, 1, sent_s=sent_s, at_s=took_s + later_s)

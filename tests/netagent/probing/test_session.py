@@ -191,7 +191,7 @@ def test_unmeasured_probes_are_bounded():
 def test_a_reply_tells_the_delay_of_the_one_before():
     responder = s.Responder()
     assert not responder.reply(Frame(7, 1, 9)).flags & HELD
-    responder.replied(7, 9, 1, held_ns=44)
+    responder.replied(7, 9, 1, held_ns=44, now_ns=0)
     told = responder.reply(Frame(7, 2, 9, 2))
     assert (told.seq, told.held_seq, told.held_ns, told.port) == (2, 1, 44, 9)
     assert told.flags == REPLY | HELD | 2  # a mark is echoed
@@ -208,13 +208,30 @@ def test_a_reply_may_tell_its_own_delay():
     assert (measured.network_ns, measured.responder_ns) == (3, 5)
 
 
-def test_a_responder_remembers_a_bounded_number_of_peers():
-    responder = s.Responder(max_peers=2)
-    for port in range(5):
-        responder.replied(7, port, 1, held_ns=1)
-    responder.replied(7, 9, 1, held_ns=-1)  # the clock stepped back: nothing to tell
-    assert [bool(responder.reply(Frame(7, 2, p)).flags & HELD) for p in (0, 4, 9)] == [
-        False,
-        True,
-        False,
-    ]
+def told(responder, *, session=7, port=9):
+    return bool(responder.reply(Frame(session, 2, port)).flags & HELD)
+
+
+def test_a_clock_that_stepped_back_in_between_leaves_nothing_to_tell():
+    responder = s.Responder()
+    responder.replied(7, 9, 1, held_ns=-1, now_ns=0)
+    assert not told(responder)
+
+
+def test_a_responder_remembers_a_bounded_number_of_flows(monkeypatch):
+    monkeypatch.setattr(s, "MAX_PEERS", 4)
+    responder = s.Responder()
+    for port in range(10):
+        responder.replied(7, port, 1, held_ns=1, now_ns=0)
+    assert [told(responder, port=port) for port in (0, 8, 9)] == [False, True, True]
+
+
+def test_a_delay_is_told_minutes_later_and_flows_that_end_do_not_add_up():
+    """A container that ends each minute for a day, whose ports nobody asks for again."""
+    responder = s.Responder()
+    for minute in range(24 * 60):
+        now_ns = minute * 60 * 10**9
+        for port in range(4):
+            responder.replied(minute, port, 1, held_ns=1, now_ns=now_ns)
+    assert len(responder._held) <= 4 * 20
+    assert told(responder, session=minute - 9, port=3)

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Over loopback, without namespaces."""
 
+import gc
 import select
 import socket
 import time
+import tracemalloc
 from collections import Counter
 from contextlib import closing, suppress
 
@@ -129,3 +131,43 @@ def test_a_flood_leaves_sealed_probes_their_replies(monkeypatch):
                     answers[frame.decode(asker.recv(2048)).session] += 1
     assert answers[8] == 50
     assert answers[7] == 1000
+
+
+def test_containers_that_start_elsewhere_leave_nothing_behind(monkeypatch):
+    """One a minute, each with ports of its own, as agents hear of them for months."""
+    minutes = 0
+    monkeypatch.setattr(udp_transport, "now_ns", lambda: minutes * 60 * SECOND)
+    monkeypatch.setattr(udp_transport, "wall_ns", lambda: minutes * 60 * SECOND)
+    (far, port), key = opened(B), b"k" * 16
+    answering, flags = far._answering, frame.MARKED
+    answering.join(B)
+    answering.seals.keys = {B: key}
+    session = ProbeSession(session=1, timeout_ns=SECOND)
+
+    def probe(asker, minute):
+        for number in range(8):
+            probe = frame.Frame(minute, number, 1024 + number // 2, flags)
+            at_ns = 60 * SECOND * minute
+            asker.send(frame.sealed(probe, key, str(B), size=64, wall_ns=at_ns))
+        drained(far, session, until=lambda: answering.answered == 8 * (minute + 1))
+        with suppress(BlockingIOError):
+            while True:
+                asker.recv(2048)
+
+    def held_kb():
+        gc.collect()  # what the interpreter keeps of freed tuples is nobody's
+        return tracemalloc.get_traced_memory()[0] / 1024
+
+    with closing(far), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
+        asker.connect((HERE, port))
+        asker.setblocking(False)
+        tracemalloc.start()
+        try:
+            for minutes in range(75):
+                probe(asker, minutes)
+            before_kb = held_kb()
+            for minutes in range(75, 150):
+                probe(asker, minutes)
+            assert held_kb() - before_kb < 20  # 300 flows, of 800 bytes each
+        finally:
+            tracemalloc.stop()
