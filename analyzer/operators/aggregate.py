@@ -31,11 +31,19 @@ _KINDS = len(Kind)
 _BITS = 21
 """Of a rank, a group or an operation in a unit's number."""
 _MOST = (1 << _BITS) - 2
+_SIZE_BITS = 6
+_MOST_OPS = 1 << _BITS - _SIZE_BITS
+"""Operations that a unit's number has room for, beside how large they are."""
 _MOST_STEPS = 1 << 22  # numbers of steps that are looked up in a table
 _ROOM = 1 << 22  # entries of a table that is larger than its log
 _TOGETHER = ("reduce", "gather", "clip", "barrier", "broadcast", "all-to-all", "sync")
 """In the name of what ranks do together, whatever a source calls it. Chosen: clipping needs the
 norm of all gradients, so whoever comes early waits in it."""
+_EVEN = (
+    "all_reduce", "allreduce", "all-reduce", "reduce_scatter", "reduce-scatter", "broadcast",
+    "all_gather", "allgather", "all-gather", "send", "recv",
+)  # fmt: skip
+"""In the name of what has one size for all who take part."""
 _BLOCKING_SENDS = 0.001
 """A rank's sends hold it up where so few, as a share, overlap what it does next. Chosen."""
 
@@ -45,7 +53,8 @@ class Units:
     """Transfers of one kind between the same ranks: a group's reduction, or one edge's sends."""
 
     number: Ints
-    """(units,) in ascending order, alike in all parts of a job."""
+    """(units,) in ascending order, alike in all parts of a job. Transfers of a kind that are twice
+    as large as others are a unit of their own: a step reduces large gradients and small ones."""
     count: Ints
     """(steps, units): rows, of all ranks in it."""
     sum_us: Floats
@@ -96,17 +105,17 @@ def group_of(number: int) -> int:
 
 def op_of(number: int) -> int:
     """Return the place of a unit's operation in the log's."""
-    return number & ((1 << _BITS) - 1)
+    return number & (_MOST_OPS - 1)
 
 
 def aggregate(log: Log, step: NDArray[np.int32], steps: Ints) -> Aggregates:
     """Sum a log up, given which step each row is of; rows of other steps are left out.
 
-    Raises `ValueError` where the log has more ranks, groups or operations than a unit's number has
-    room for: two million.
+    Raises `ValueError` where the log has more ranks or groups than a unit's number has room for,
+    two million, or more than 32,768 operations.
     """
-    if max(log.world, len(log.groups), len(log.ops)) > _MOST:
-        raise ValueError("more ranks, groups or operations than two million")
+    if max(log.world, len(log.groups)) > _MOST or len(log.ops) > _MOST_OPS:
+        raise ValueError("more than two million ranks or groups, or than 32,768 operations")
     rows = _Rows.of(log, step, steps)
     works = rows.works(log.ops)
     labels = _labels(rows, log, works)
@@ -290,14 +299,16 @@ def _numbered(rows: _Rows, log: Log) -> tuple[Ints, Ints, Ints, Ints]:
     # Mostly what a rank does, and how, says with whom: then few are to be told apart.
     count = len(rows.ranks) * len(log.ops) * _KINDS
     cells = (rows.place * len(log.ops) + rows.op) * _KINDS + rows.kind
-    group, peer = (
+    sizes = _sizes(rows, log.ops)
+    group, peer, size = (
         _by_cell(cells, count, each) if count <= len(cells) + _ROOM else None
-        for each in (rows.group, rows.peer)
+        for each in (rows.group, rows.peer, sizes)
     )
-    if group is not None and peer is not None:
+    if group is not None and peer is not None and size is not None:
         cell = np.arange(count)
         rank = rows.ranks[cell // (_KINDS * len(log.ops))] if count else cell
-        few = _numbers(log.ops, rank, cell // _KINDS % len(log.ops), cell % _KINDS, group, peer)
+        op = cell // _KINDS % len(log.ops)
+        few = _numbers(log.ops, rank, op, cell % _KINDS, group, peer, size)
         used = np.zeros(count, bool)
         used[cells] = True
         number = np.unique(few[0][used & (few[0] >= 0)])
@@ -305,7 +316,9 @@ def _numbered(rows: _Rows, log: Log) -> tuple[Ints, Ints, Ints, Ints]:
         place = where[cells]
         has = np.flatnonzero(place >= 0)
         return number, place[has], has, few[1][cells[has]]
-    numbers, of = _numbers(log.ops, rows.rank, rows.op, rows.kind, rows.group, rows.peer)
+    numbers, of = _numbers(
+        log.ops, rows.rank, rows.op, rows.kind, rows.group, rows.peer, sizes
+    )  # fmt: skip
     has = np.flatnonzero(numbers >= 0)
     number, place = np.unique(numbers[has], return_inverse=True)
     return number, place, has, of[has]
@@ -318,21 +331,29 @@ def _by_cell(cells: Ints, count: int, values: NDArray[np.int32]) -> NDArray[np.i
     return made if (made[cells] == values).all() else None
 
 
+def _sizes(rows: _Rows, ops: Sequence[str]) -> NDArray[np.int32]:
+    """Return of each row the number of bits of its size; 0 where sizes differ by rank."""
+    even = np.array([any(each in op.lower() for each in _EVEN) for op in ops], bool)
+    bits = np.frexp(np.maximum(rows.bytes, 0).astype(np.float64))[1]
+    return np.where(even[rows.op], bits, 0).astype(np.int32)
+
+
 def _numbers(
     ops: Sequence[str], ranks: NDArray[Any], op: NDArray[Any], kind: NDArray[Any],
-    group: NDArray[Any], peer: NDArray[Any],
+    group: NDArray[Any], peer: NDArray[Any], size: NDArray[Any],
 ) -> tuple[Ints, Ints]:  # fmt: skip
     """Return the unit that each operator is of, -1 for none, and which end of it it is."""
     numbers = np.full(len(op), -1, np.int64)
     ends = np.full(len(op), 3, np.int64)
-    both = _directions(ops)
+    both = _directions(ops)[op] | (size.astype(np.int64) << _BITS - _SIZE_BITS)
+    own_op = op | (size.astype(np.int64) << _BITS - _SIZE_BITS)
     inside = (kind == Kind.COLLECTIVE) & (group >= 0)
-    numbers[inside] = (group[inside].astype(np.int64) << 2 * _BITS) | op[inside]
+    numbers[inside] = (group[inside].astype(np.int64) << 2 * _BITS) | own_op[inside]
     for which, end in ((Kind.SEND, 1), (Kind.RECV, 2)):
         some = (kind == which) & (peer >= 0)
         own, other = ranks[some].astype(np.int64), peer[some].astype(np.int64)
         source, target = (own, other) if which is Kind.SEND else (other, own)
-        numbers[some] = (source << 2 * _BITS) | ((target + 1) << _BITS) | both[op[some]]
+        numbers[some] = (source << 2 * _BITS) | ((target + 1) << _BITS) | both[some]
         ends[some] = end
     return numbers, ends
 
