@@ -7,12 +7,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from analyzer.commands.connection import readable
+from analyzer.commands import connection
+from analyzer.commands.connection import Connection, Refused, readable
 from analyzer.commands.plot import draw_operators
-from analyzer.commands.text import paragraph, table
+from analyzer.commands.text import clock, paragraph, table
 from analyzer.detect.operators.judging import judged
-from analyzer.detect.operators.verdict import Culprit, Holdup, Verdict, Who, as_json
+from analyzer.detect.operators.verdict import Culprit, Holdup, Verdict, Who, as_json, verdict_of
 from analyzer.operators.log import Log
 from analyzer.operators.sources import table as imported
 from analyzer.operators.sources.dump import MAX_BYTES
@@ -25,8 +27,10 @@ examples:
   netagent-analyzer operators /var/log/job7/dumps
   netagent-analyzer operators nccl_trace_rank_3 --json
   netagent-analyzer operators operations.parquet --plot job7.png
+  netagent-analyzer operators train-a
 
-SOURCE is a file, or a folder with a file a rank, of one of these:
+SOURCE is a task whose operators agents collect, of which the analyzer says
+what it found last; or a file, or a folder with a file a rank, of one of these:
   dumps of PyTorch's flight recorder, pickles or JSON; the rank is what the
     file's name ends in, as in nccl_trace_rank_3, _dump_0, rank_h5_40
   NCCL Inspector's JSON lines
@@ -42,7 +46,7 @@ SOURCE is a file, or a folder with a file a rank, of one of these:
 Nothing in a file is run: of a pickle only plain values are read.
 
 exit status: 0 nobody is named, 1 somebody is, 2 wrong usage, or a file cannot
-be read or written, 4 it cannot tell
+be read or written, 3 the analyzer cannot be reached, 4 it cannot tell
 """
 
 NOBODY, SOMEBODY, UNCLEAR = 0, 1, 4
@@ -58,13 +62,17 @@ MANY = 50
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("source", metavar="SOURCE", help="a file, or a folder of a file a rank")
+    parser.add_argument(
+        "source", metavar="SOURCE", help="a file, a folder of a file a rank, or a task"
+    )
     parser.add_argument("--plot", metavar="FILE.png", help="draw who waits for whom, and when")
-    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    connection.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read, judge and print."""
+    """Read, judge and print; of a task, ask."""
+    if not Path(args.source).exists() and Path(args.source).name == args.source:
+        return _live(args)
     log = read(args.source)
     verdict = judged(log)
     if args.plot:
@@ -74,9 +82,39 @@ def run(args: argparse.Namespace) -> int:
     else:
         for line in report(log, verdict):
             print(readable(line))
+    return _status(verdict)
+
+
+def _status(verdict: Verdict) -> int:
     if verdict.culprits:
         return SOMEBODY
     return UNCLEAR if verdict.holdup is Holdup.INSUFFICIENT else NOBODY
+
+
+def _live(args: argparse.Namespace) -> int:
+    """Print what the analyzer found last of a task."""
+    if args.plot:
+        raise ConfigError("--plot", f"is for files, and {args.source!r} is none")
+    try:
+        with Connection(args) as analyzer:
+            said = analyzer.get(f"/v1/operators/{quote(args.source, safe='')}")
+    except Refused as error:  # 1 would say that somebody is named
+        raise ConfigError(args.source, f"no such file, nor a task: {error}") from error
+    found = said["verdict"]
+    if args.json:
+        print(json.dumps(said))
+    elif found is None:
+        print(f"{len(said['ranks'])} ranks are heard of, and nothing was found yet")
+    else:
+        for line in _found(said, verdict_of(found)):
+            print(readable(line))
+    return UNCLEAR if found is None else _status(verdict_of(found))
+
+
+def _found(said: dict[str, Any], verdict: Verdict) -> Iterator[str]:
+    yield from paragraph(f"{verdict.holdup.value}: {verdict.summary}", hang="  ")
+    yield f"  {len(said['ranks'])} ranks, as of {clock(said['verdict']['at_ns'])}"
+    yield from _rest(verdict, ())
 
 
 def read(source: str) -> Log:
@@ -98,8 +136,7 @@ def _paths(source: str) -> list[Path]:
     if path.is_file():
         return [path]
     if not path.is_dir():
-        missing = "no such file or folder; a running task's log cannot be asked for yet"
-        raise ConfigError(source, missing)
+        raise ConfigError(source, "no such file or folder")
     found = []
     for each in path.rglob("*"):
         hidden = any(part.startswith(".") for part in each.relative_to(path).parts)
@@ -159,6 +196,10 @@ def report(log: Log, verdict: Verdict) -> Iterator[str]:
     yield from paragraph(
         f"{log.source}: {len(log)} operators of {log.world} ranks{unseen}{empty}{of}", "  "
     )
+    yield from _rest(verdict, log.notes)
+
+
+def _rest(verdict: Verdict, notes: Sequence[str]) -> Iterator[str]:
     if verdict.culprits:
         yield from _named(verdict.culprits)
     if verdict.holdup not in (Holdup.NOTHING, Holdup.INSUFFICIENT):
@@ -168,7 +209,7 @@ def report(log: Log, verdict: Verdict) -> Iterator[str]:
     for title, lines in (
         ("evidence", verdict.evidence),
         ("missing", verdict.missing),
-        ("note", log.notes),
+        ("note", notes),
     ):
         for line in lines[:LINES]:
             yield from paragraph(line, f"{title}: ", "  ")

@@ -111,9 +111,9 @@ def _tasks_of(part: Component, tasks: Collection[str]) -> set[str]:
 def parts_of(job: JobVerdict) -> dict[Component, Culprit | None]:
     """Return what holds a job up, with whom its verdict blames for it.
 
-    An edge is no part of a job: it is the network's, or nobody's.
+    What lies between ranks is no part of a job: it is the network's, or nobody's.
     """
-    blamed = [each for each in job.verdict.culprits if each.kind is not Who.EDGE]
+    blamed = [each for each in job.verdict.culprits if not each.network]
     ranks = {
         Component(Kind.RANK, f"{job.task}/{rank}"): each
         for each in blamed

@@ -9,6 +9,7 @@ knows anything is a verdict of its own: the sources disagree, and nobody is name
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from itertools import combinations
 
 from analyzer.detect.held import JobVerdict, parts_of
 from analyzer.detect.operators.verdict import Culprit, Who
@@ -23,6 +24,9 @@ from netagent.model.verdict import Symptom, Verdict
 DISAGREE = 0.5
 """Confidence that something is wrong with edges that probes find well. Chosen: one source of two
 says so."""
+MOST_RANKS = 64
+"""Most ranks of a slow group whose pairs are looked at. Chosen: the pairs of more would take long,
+and cross the same links."""
 WIDER = (
     "probes of all sizes along these edges, while the job runs: a link may be slow for bulk only"
 )
@@ -43,7 +47,7 @@ class Jobs:
 
     def _of(self, job: JobVerdict, case: Case) -> Iterator[Explained]:
         alone = [each for each in job.verdict.culprits if not self._joined(each, job, case)]
-        edges = [each for each in alone if each.kind is Who.EDGE]
+        edges = [each for each in alone if each.network]
         for part, culprit in parts_of(job).items():
             if culprit is None or culprit in alone:
                 yield Explained(_verdict(part, culprit, job, case), ())
@@ -55,9 +59,10 @@ class Jobs:
 
         An incident that stands for the same reason counts, though this window lost nothing.
         """
-        is_edge = culprit.kind is Who.EDGE
-        parts = self._crossed(culprit, job, case) if is_edge else _carrying(culprit, job, case)
-        pairs = _pairs(culprit, job) if is_edge else set()
+        # Of a rank whose transfers all are slow, what carries it is what they have in common.
+        is_between = culprit.network and culprit.kind is not Who.RANK
+        parts = self._crossed(culprit, job, case) if is_between else _carrying(culprit, job, case)
+        pairs = _pairs(culprit, job) if is_between else set()
         mine = [each for each in case.explained if _means(each.verdict, parts, pairs)]
         for each in mine:
             told = (*each.verdict.evidence, _said(job, culprit))
@@ -87,12 +92,13 @@ def _carrying(culprit: Culprit, job: JobVerdict, case: Case) -> frozenset[Compon
     return own | {Component(kind, host) for host in hosts for kind in (Kind.AGENT, Kind.VSWITCH)}
 
 
-def _pairs(edge: Culprit, job: JobVerdict) -> set[OrderedPair]:
-    source, *targets = edge.ranks
+def _pairs(between: Culprit, job: JobVerdict) -> set[OrderedPair]:
+    """Return the pairs of endpoints of an edge, or of any two ranks of a group."""
     return {
         unordered((one, other))
+        for source, target in combinations(between.ranks[:MOST_RANKS], 2)
         for one in job.ends([source])
-        for other in job.ends(targets)
+        for other in job.ends([target])
         if one != other
     }
 
@@ -111,11 +117,11 @@ def _verdict(part: Component, culprit: Culprit | None, job: JobVerdict, case: Ca
 
 def _disagreed(edges: list[Culprit], job: JobVerdict, case: Case) -> Verdict:
     part = Component(Kind.TASK, job.task)
-    named = ", ".join(f"rank {each.ranks[0]} -> {each.ranks[-1]}" for each in edges[:4])
+    named = ", ".join(f"{each.kind} {', '.join(map(str, each.ranks[:8]))}" for each in edges[:4])
     probed = _probed(job.task, case)
     return Verdict(
         part, part.layer, Symptom.HELD_UP, DISAGREE,
-        f"sources disagree: {job.task} is slow between {named}, and probes do not see why: "
+        f"sources disagree: {job.task} is slow at {named}, and probes do not see why: "
         f"{_network(probed)}",
         evidence=(*(_said(job, each) for each in edges[:4]), probed), missing=(WIDER,),
     )  # fmt: skip

@@ -250,11 +250,11 @@ def _stuck_at(waits: Waits, meeting: Meeting) -> Culprit:
     members = waits.members(meeting)
     why = f"all {len(members)} came to {where(waits, meeting)}"
     if meeting.pair is not None:
-        return Culprit(Who.EDGE, meeting.pair, STUCK_CONFIDENCE, why)
+        return Culprit(Who.EDGE, meeting.pair, STUCK_CONFIDENCE, why, network=True)
     ended = len(members) - len(waits.waiters(meeting))
     if ended > 0:
         why += f", which ended at {ended} of them"
-    return Culprit(Who.GROUP, tuple(members), STUCK_CONFIDENCE, why)
+    return Culprit(Who.GROUP, tuple(members), STUCK_CONFIDENCE, why, network=True)
 
 
 def _is_stale(waits: Waits, stuck: Iterable[Meeting]) -> bool:

@@ -210,7 +210,7 @@ def _network(hot: list[transfers.Hot]) -> Iterator[_Named]:
             f"{each.what} takes {each.times:.1f} times as long as its like in {each.share:.0%} of "
             f"the iterations, {each.effect:.0%} of a step"
         )
-        culprit = Culprit(each.kind, each.ranks, _sure(each.share), why)
+        culprit = Culprit(each.kind, each.ranks, _sure(each.share), why, network=True)
         yield each.effect, culprit, Holdup.SLOW_COMMUNICATION
 
 

@@ -49,6 +49,8 @@ class Culprit:
     """0 to 1."""
     why: str
     host: str | None = None
+    network: bool = False
+    """Whether it is what lies between these ranks that is at fault, and none of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +87,17 @@ def as_json(verdict: Verdict) -> Mapping[str, Any]:
         "iterations": verdict.iterations,
         "missing": list(verdict.missing),
     }  # fmt: skip
+
+
+def verdict_of(said: Mapping[str, Any]) -> Verdict:
+    """Return the verdict that `as_json` gave; what is between ranks and what not is not in it."""
+    culprits = tuple(
+        Culprit(Who(each["kind"]), tuple(each["ranks"]), each["confidence"], each["why"],
+                each["host"])
+        for each in said["culprits"]
+    )  # fmt: skip
+    return Verdict(
+        Holdup(said["verdict"]), said["summary"], culprits, innocent=said["innocent"],
+        evidence=tuple(said["evidence"]), iterations=said["iterations"],
+        missing=tuple(said["missing"]),
+    )  # fmt: skip

@@ -7,7 +7,8 @@ import pytest
 
 from analyzer import cli
 from analyzer.commands import operators, plot
-from analyzer.detect.operators.verdict import Culprit, Holdup, Verdict, Who
+from analyzer.commands.connection import Connection
+from analyzer.detect.operators.verdict import Culprit, Holdup, Verdict, Who, as_json
 from analyzer.operators.log import Group, log_of
 from netagent.model.errors import CapabilityMissing
 from tests.analyzer.operators.sources.jobs import Job
@@ -68,7 +69,7 @@ def test_one_file_and_hidden_ones_and_tables(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("none", None, "no such file or folder; a running task's log cannot be asked for yet"),
+        ("none", None, "no such file or folder"),
         ("x", b"?", "1 files, none of a format that is known; x: neither a pickle nor JSON"),
         ("x.csv", b"a,b\n1,2\n", "no column rank, kind, op, start_us, end_us; there are a, b"),
     ],
@@ -107,6 +108,50 @@ def test_a_picture_is_drawn(tmp_path, capsys):
     cli.main(["operators", str(table), "--plot", str(path)])
     assert path.read_bytes().startswith(b"\x89PNG")
     plot.draw_operators(str(path), log_of({"rank": []}), (), "x" * 200)
+
+
+class Answers(Connection):
+    """An analyzer that says one thing."""
+
+    said: dict
+
+    def __init__(self, args):
+        self.asked = []
+
+    def get(self, path, **_):
+        assert path == "/v1/operators/train-a"
+        return self.said
+
+    def __exit__(self, *_):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("culprits", "status"), [((), operators.NOBODY), (((5,),), operators.SOMEBODY)]
+)
+def test_of_a_task_the_analyzer_is_asked(monkeypatch, capsys, culprits, status):
+    named = tuple(Culprit(Who.RANK, ranks, 0.9, "slow", "h2") for ranks in culprits)
+    verdict = Verdict(Holdup.SLOW_RANK, "train-a waits", named)
+    Answers.said = {
+        "job": "train-a",
+        "ranks": [{}] * 8,
+        "verdict": {"at_ns": 1, **as_json(verdict)},
+    }
+    monkeypatch.setattr(operators, "Connection", Answers)
+    assert cli.main(["operators", "train-a"]) == status
+    out = capsys.readouterr().out
+    assert out.startswith("non-communication slow: train-a waits\n  8 ranks, as of ")
+    assert ("rank 5" in out) == bool(culprits)
+    assert cli.main(["operators", "train-a", "--json"]) == status
+    assert json.loads(capsys.readouterr().out) == Answers.said
+
+
+def test_of_a_task_of_which_nothing_was_found_yet_it_cannot_tell(monkeypatch, capsys):
+    Answers.said = {"job": "train-a", "ranks": [{}], "verdict": None}
+    monkeypatch.setattr(operators, "Connection", Answers)
+    assert cli.main(["operators", "train-a"]) == operators.UNCLEAR
+    assert capsys.readouterr().out == "1 ranks are heard of, and nothing was found yet\n"
+    assert cli.main(["operators", "train-a", "--plot", "x.png"]) == 2
 
 
 def test_of_each_rank_the_last_operators_are_drawn(monkeypatch):

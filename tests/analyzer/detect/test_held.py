@@ -20,8 +20,8 @@ def job(*culprits, holdup=Holdup.SLOW_RANK, at_ns=NOW):
     return JobVerdict("train-a", Verdict(holdup, "train-a is slow", culprits), at_ns)
 
 
-def slow(*ranks, kind=Who.RANK, host=None):
-    return Culprit(kind, ranks, 0.9, "1.8 times its peers", host)
+def slow(*ranks, kind=Who.RANK, host=None, network=False):
+    return Culprit(kind, ranks, 0.9, "1.8 times its peers", host, network)
 
 
 def seen(now_ns=NOW, task="train-a"):
@@ -70,7 +70,8 @@ def test_what_a_culprit_is_becomes_a_part():
     of_host = job(slow(0, 1, kind=Who.HOST, host="h2"))
     assert list(parts_of(of_host)) == [Component(Kind.HOST, "h2")]
     assert list(parts_of(job(slow(6, 7, kind=Who.GROUP)))) == [Component(Kind.TASK, "train-a")]
-    assert parts_of(job(slow(3, 4, kind=Who.EDGE))) == {}
+    assert parts_of(job(slow(3, 4, kind=Who.EDGE, network=True))) == {}
+    assert parts_of(job(slow(3, 4, kind=Who.GROUP, network=True))) == {}
     many = parts_of(job(slow(*range(MAX_TOLD + 1))))
     assert list(many) == [Component(Kind.TASK, "train-a")]
     disagreed = parts_of(job(holdup=Holdup.DISAGREEMENT))

@@ -12,7 +12,7 @@ from tests.analyzer.diagnosis.world import World
 
 PLACES = {rank: (EndpointId(f"t0-c{rank}", 0),) for rank in range(4)}
 SLOW = Culprit(Who.RANK, (1,), 0.9, "computes 1.8 times longer than its peers", "h1")
-EDGE = Culprit(Who.EDGE, (0, 1), 0.8, "4.2 times the median")
+EDGE = Culprit(Who.EDGE, (0, 1), 0.8, "4.2 times the median", network=True)
 LINK = link("leaf-s1-r0", "spine-0")
 
 

@@ -43,7 +43,7 @@ def found(case, component, symptom=Symptom.LOSS, failing=()):
 
 
 SLOW = Culprit(Who.RANK, (1,), 0.93, "computes 1.8 times longer than its peers", "h1")
-EDGE = Culprit(Who.EDGE, (0, 1), 0.8, "4.2 times the median", None)
+EDGE = Culprit(Who.EDGE, (0, 1), 0.8, "4.2 times the median", None, network=True)
 
 
 def test_a_slow_rank_on_a_well_network_is_named_and_the_network_acquitted():
@@ -89,7 +89,7 @@ def test_a_slow_edge_over_a_link_with_a_verdict_is_one_incident():
 def test_a_slow_edge_that_no_probe_sees_is_a_disagreement():
     _, (verdict,) = explained(FABRIC.case(), job(EDGE, Holdup.SLOW_COMMUNICATION, innocent=False))
     assert str(verdict.component) == "task t0"
-    assert "sources disagree: t0 is slow between rank 0 -> 1, and" in verdict.summary
+    assert "sources disagree: t0 is slow at edge 0, 1, and" in verdict.summary
     assert verdict.confidence < 0.6
     assert verdict.missing
 
@@ -103,3 +103,17 @@ def test_of_ranks_whose_endpoints_are_not_known_the_rank_is_named_all_the_same()
     unknown = replace(job(SLOW), endpoints={})
     _, (verdict,) = explained(found(FABRIC.case(), "rnic h1/rnic0"), unknown)
     assert str(verdict.component) == "rank t0/1"
+
+
+def test_of_a_group_that_is_slow_together_each_pair_counts():
+    ring = Culprit(Who.GROUP, (0, 1, 2), 0.8, "slow", network=True)
+    case, verdicts = explained(found(FABRIC.case(), "rnic h2/rnic0"), job(ring))
+    assert verdicts == []
+    assert ring.why in " ".join(sentences(case.explained[0].verdict.evidence))
+
+
+def test_a_rank_whose_transfers_are_slow_is_no_rank_that_computes_slowly():
+    nic = Culprit(Who.RANK, (1,), 0.8, "slow", network=True)
+    _, (verdict,) = explained(FABRIC.case(), job(nic, Holdup.SLOW_COMMUNICATION, innocent=False))
+    assert str(verdict.component) == "task t0"
+    assert "sources disagree" in verdict.summary

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from analyzer.detect.operators.verdict import Culprit, Holdup, Verdict, Who, as_json
+from analyzer.detect.operators.verdict import Culprit, Holdup, Verdict, Who, as_json, verdict_of
 
 
 def test_a_verdict_has_the_documented_shape() -> None:
@@ -15,3 +15,9 @@ def test_a_verdict_has_the_documented_shape() -> None:
         ],
         "innocent": False, "evidence": [], "iterations": 9, "missing": [],
     }  # fmt: skip
+
+
+def test_a_verdict_is_read_as_it_was_told() -> None:
+    culprit = Culprit(Who.RANK, (3,), 0.5, "slow", host="h1")
+    verdict = Verdict(Holdup.SLOW_RANK, "s", (culprit,), evidence=("e",), missing=("m",))
+    assert verdict_of(as_json(verdict)) == verdict
