@@ -14,9 +14,9 @@ examples:
   netagent-analyzer alerts --runbooks https://wiki.example/netagent
   netagent-analyzer alerts --list
 
-With --page an alert leads to its incident (page_url), and to the runbooks that
-the page serves to anybody. With neither --page nor --runbooks it names files of
-the package, which only the analyzer's own machine has.
+With --page an alert leads to its incident (page_url), and to the runbooks
+that the page serves to anybody. With neither --page nor --runbooks it names
+files of the package, which only the analyzer's own machine has.
 docs/metrics.md explains each; `promtool check rules` checks what you change.
 exit status: 0; 2 where no alert has that name
 """

@@ -25,7 +25,7 @@ from netagent.wire.messages import ClockOffset, Health, Status
 from tests.analyzer.certificates import Authority
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
-ROW = re.compile(r"^\| `(netagent_host_\w+)` \| (\w+) \| (.*?) \| (.*?) \|$", re.MULTILINE)
+ROW = re.compile(r"^\| `(netagent_host_\w+)` \| (\w+) \| ([^|]*) \| ([^|]*) \|$", re.MULTILINE)
 PORT = RdmaPort("mlx5_0", 1, "ACTIVE", "Ethernet", counters={"out_of_sequence": 5})
 
 

@@ -78,13 +78,15 @@ def test_files_are_copied_to_where_the_analyzer_has_them(tmp_path, monkeypatch, 
     ],
 )
 def test_the_queries_that_are_shown_can_be_made(tmp_path, monkeypatch, text, expected):
-    (query,) = re.findall(r'duckdb -c "([^"]+)"', text)
+    query, *more = re.findall(r'duckdb -c "([^"]+)"', text)
     monkeypatch.chdir(tmp_path)
     files = remembered(tmp_path / "analyzer.duckdb", [0, HOUR_NS])
     answering(monkeypatch, *(name for name in files if name.startswith("hour/")))
     monkeypatch.setattr(Connection, "fetch", lambda _, path: files[path.split("/", 4)[4]])
     assert cli.main(["export", "--since", "1h", "-o", "week", "--only", "hour"]) == 0
     assert duckdb.sql(query).fetchall() == expected
+    for each in more:
+        assert len(duckdb.sql(re.sub(r"\d{4}-\d\d-\d\d", "*", each)).fetchall()) == 1
 
 
 @pytest.mark.parametrize(

@@ -45,14 +45,16 @@ def summary_of(events):
 def test_columns_decode_to_what_row_by_row_decoding_gives(events):
     summary, numbers = summary_of(events), FlowNumbers()
     rows = numbers.decode(summary)
+    # Histograms are decoded where history reads them (`tests/analyzer/history`).
+    plain = [{k: v for k, v in row.items() if k != "buckets"} for row in rows_of(summary)]
     decoded = [
         {
             "flow": numbers.flow(flow),
             **{k: getattr(rows, k)[i].item() for k in naive if k != "flow"},
         }
-        for i, (flow, naive) in enumerate(zip(rows.flow.tolist(), rows_of(summary), strict=True))
+        for i, (flow, naive) in enumerate(zip(rows.flow.tolist(), plain, strict=True))
     ]
-    assert decoded == rows_of(summary)
+    assert decoded == plain
 
 
 @given(st.lists(EVENTS, max_size=4))

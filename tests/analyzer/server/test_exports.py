@@ -21,12 +21,12 @@ def span(since_ns, until_ns, **more):
 def test_files_of_a_time_are_listed_in_pages_and_given_as_they_are(tmp_path):
     async def work(lab):
         start_ns = filled(tmp_path, 5, lab.analyzer.clock())
-        two = span(start_ns + 1, start_ns + MINUTE_NS + 1, limit=3)
+        two = span(start_ns + 1, start_ns + MINUTE_NS + 1, limit=5)
         first = (await lab.http.get(FILES, **two)).json()
         two["params"]["after"] = first["next"]
         rest = (await lab.http.get(FILES, **two)).json()
         names = first["files"] + rest["files"]
-        assert (len(first["files"]), len(names), rest["next"]) == (3, 4, None)
+        assert (len(first["files"]), len(names), rest["next"]) == (5, 8, None)
         for name in names:
             got = await lab.http.get(f"{FILES}/{name}")
             assert got.content == (tmp_path / "netagent.duckdb.history" / name).read_bytes()

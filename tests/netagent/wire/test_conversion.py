@@ -67,7 +67,9 @@ def test_a_walk_survives_json_and_msgpack(form):
     ],
 )
 def test_both_have_the_same_fields(value, message):
-    assert {column.name for column in fields(value)} == set(message.__struct_fields__)
+    # A walk that travels is of one host, and says so once.
+    joined = {"host"} if value is Step else set()
+    assert {column.name for column in fields(value)} - joined == set(message.__struct_fields__)
 
 
 def test_an_end_that_says_no_more_says_what_it_must():
