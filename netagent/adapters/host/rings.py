@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from itertools import islice
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from netagent.wire.operators import (
     OperatorsReply,
     OperatorsRequest,
 )
-from netagent_torch import form
+from netagent_torch import form, names
 from netagent_torch.form import Head, Record
 
 LOOK_S = 0.5
@@ -39,6 +40,10 @@ MOST_FILES = 1024
 KEEP_S = 900.0
 """Seconds for which the ring of a process that ended is kept. Chosen: who asks what happened does
 within minutes."""
+
+LOCKS, MOST_LOCKS = Path("/proc/locks"), 1 << 20
+"""What the kernel says of who holds a lock, and how many bytes of it are read: anybody may hold
+very many."""
 
 log = structlog.get_logger()
 
@@ -85,7 +90,8 @@ class Rings:
     def answer(self, request: OperatorsRequest) -> OperatorsReply:
         """Return what rings hold still of what is asked for."""
         found = []
-        for name, process in self.tally.processes.items():
+        # In a thread of its own: the loop finds rings and leaves them meanwhile.
+        for name, process in list(self.tally.processes.items()):
             if wanted(request, process):
                 with suppress(OSError, ValueError), _opened(self._path(name)) as file:
                     head = _head(file)
@@ -100,17 +106,19 @@ class Rings:
     def _names(self, folder: Path) -> list[str]:
         try:
             with os.scandir(folder) as listed:
-                files = [each.name for each in islice(listed, MOST_FILES)]
-            names = sorted(each for each in files if each.endswith(form.SUFFIX))
+                files = {each.name for each in islice(listed, MOST_FILES)}
+            # Who lays very many files there hides no ring that is known.
+            files |= {each for each in self.tally.processes if (folder / each).exists()}
+            found = sorted(each for each in files if each.endswith(form.SUFFIX))
         except OSError:
-            names = []
-        for gone in self.tally.processes.keys() - set(names):
+            found = []
+        for gone in self.tally.processes.keys() - set(found):
             del self.tally.processes[gone]
         # Those that are known come first: others cannot crowd them out.
-        known = [each for each in names if each in self.tally.processes]
-        fresh = [each for each in names if each not in self.tally.processes]
+        known = [each for each in found if each in self.tally.processes]
+        fresh = [each for each in found if each not in self.tally.processes]
         kept = (known + fresh)[: min(self._config.most_processes, MOST_PROCESSES)]
-        self.tally.unread = len(names) - len(kept)
+        self.tally.unread = len(found) - len(kept)
         return kept
 
     def _look(self, path: Path) -> None:
@@ -127,14 +135,15 @@ class Rings:
         head = _head(file)
         process = self.tally.processes.get(path.name)
         if process is None:
-            process = Process(head, os.fstat(file).st_uid)
+            process = Process(head, os.fstat(file).st_uid, writer=_netns_of_writer(file))
             process.next = max(head.first, head.written - MOST_AT_ONCE + 1)
             self.tally.processes[path.name] = process
-        if head.lines_used != process.head.lines_used or not process.said.ops:
-            data = os.pread(file, head.lines_used, form.HEAD_BYTES)
-            process.said = Said.of(form.read_lines(data))
+        lines = min(head.lines_used, form.LINES_BYTES)  # no writer of ours has more
+        if lines != process.lines:
+            process.said = Said.of(form.read_lines(os.pread(file, lines, form.HEAD_BYTES)))
+            process.lines = lines
         # Of a container that is gone by now it stays.
-        process.container = self._containers.get(process.said.netns, process.container)
+        process.container = self._containers.get(process.netns(_own_netns()), process.container)
         process.head = head
         if head.written < process.next - 1:  # nobody's counter goes back
             raise ValueError("a ring that went back")
@@ -173,13 +182,44 @@ def _make(folder: Path) -> None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    # A device may do something as it is opened, so first only its place is.
+    there = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
+        if not stat.S_ISREG(os.fstat(there).st_mode):
             raise ValueError("no regular file")
+        file = os.open(f"/proc/self/fd/{there}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    finally:
+        os.close(there)
+    try:
         yield file
     finally:
         os.close(file)
+
+
+def _netns_of_writer(file: int) -> int:
+    """Return the inode of the network namespace of who holds a ring's lock; 0 if that is unknown.
+
+    The kernel says who that is, and no text in a file can claim it.
+    """
+    of = os.fstat(file)
+    held = f"{os.major(of.st_dev):02x}:{os.minor(of.st_dev):02x}:{of.st_ino}"
+    try:
+        with LOCKS.open(encoding="ascii") as locks:
+            lines = locks.read(MOST_LOCKS).splitlines()
+        # 32: FLOCK  ADVISORY  WRITE 4792 00:1b:68 0 EOF
+        pids = [
+            each[4]
+            for each in map(str.split, lines)
+            if len(each) > 5 and each[1] == "FLOCK" and each[3] == "WRITE" and each[5] == held
+        ]
+        return Path("/proc", pids[0], "ns/net").stat().st_ino if pids else 0
+    except OSError:
+        return 0
+
+
+@cache
+def _own_netns() -> int:
+    return names.netns()
 
 
 def _head(file: int) -> Head:
