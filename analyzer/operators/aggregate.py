@@ -34,9 +34,10 @@ _MOST = (1 << _BITS) - 2
 _SIZE_BITS = 6
 _MOST_OPS = 1 << _BITS - _SIZE_BITS
 """Operations that a unit's number has room for, beside how large they are."""
-_MOST_CELLS = 1 << 28
-"""Most sums of a log: of each step, by rank and label, and by transfer. Chosen: 2 GB; 2,000 steps
-of 4,000 ranks. Else 20,000 operators, each with a step and a peer of its own, take ten."""
+_MOST_CELLS = 1 << 26
+"""Most sums of a log: of each step, by rank and label, and by transfer. Chosen: half a gigabyte of
+work, three times that of transfers, as 2,000 steps of 1,000 ranks have. Else 20,000 operators, each
+with a step and a peer of its own, take ten."""
 _MOST_STEPS = 1 << 22  # numbers of steps that are looked up in a table
 _ROOM = 1 << 22  # entries of a table that is larger than its log
 _TOGETHER = ("reduce", "gather", "clip", "barrier", "broadcast", "all-to-all", "sync")
