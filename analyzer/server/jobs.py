@@ -120,7 +120,7 @@ class Jobs:
         known = [
             each
             for each in self.keeper.processes(job)
-            if each.process.rank >= 0 and self._is_of(each, job)
+            if each.process.rank >= 0 and self.is_of(each, job)
         ]
         recent = [each for each in known if now_ns - each.heard_ns < HEARD_NS]
         if not recent:
@@ -177,7 +177,7 @@ class Jobs:
         replies = await asyncio.gather(*(of(*each) for each in sorted(by_host.items())))
         return [each for each in replies if each is not None]
 
-    def _is_of(self, known: Known, job: str) -> bool:
+    def is_of(self, known: Known, job: str) -> bool:
         """Return whether a process is in a container of the task that it says it is of.
 
         Of one in no known container only where nobody else's task is on its host.
