@@ -104,6 +104,7 @@ class Keeper:
 
     def take(self, host: str, said: tuple[Reported, ...], now_ns: int) -> None:
         """Take what a host says of its processes."""
+        same: dict[int, Group] = {}  # to compare members takes long
         for each in said:
             of = self._jobs.get(each.process.job, {})
             process = each.process
@@ -123,7 +124,7 @@ class Keeper:
             if each.rows:
                 longest = sorted(each.rows, key=lambda row: -row.told.sum_us)
                 known.rows = tuple(longest[:MOST_ROWS])
-            self._follow(each, known)
+            self._follow(each, known, same)
 
     def _has_room(self, host: str) -> bool:
         mine = self._of_host.get(host, {})
@@ -138,7 +139,7 @@ class Keeper:
         if not self._jobs[job]:
             del self._jobs[job]
 
-    def _follow(self, said: Reported, known: Known) -> None:
+    def _follow(self, said: Reported, known: Known, same: dict[int, Group]) -> None:
         for row in said.rows:
             if row.group is None or row.kind is not Kind.COLLECTIVE:
                 continue
@@ -146,7 +147,11 @@ class Keeper:
             if name not in known.progress and len(known.progress) >= MOST_ROWS:
                 continue
             if row.group.members or name not in known.groups:
-                known.groups[name] = self._groups.setdefault(row.group, row.group)
+                group = same.get(id(row.group))
+                if group is None:
+                    group = self._groups.setdefault(row.group, row.group)
+                    same[id(row.group)] = group
+                known.groups[name] = group
             begun, ended = known.progress.get(name, (0, 0))
             known.progress[name] = max(begun, row.told.begun), max(ended, row.told.ended)
 

@@ -131,15 +131,22 @@ class Jobs:
         if progress != followed.progress:
             followed.progress, followed.moved_ns = progress, now_ns
         if now_ns - followed.moved_ns >= STUCK_NS:
-            # What has not moved for so long is overdue, whatever the job's own watchdog says.
-            found = replace(self.keeper.log(job, heard), overdue=1)
-            verdict = await asyncio.to_thread(hang.judge, found) or NOTHING
+            # As it is now: what hosts say next changes it, while it is judged in a thread.
+            still = [
+                replace(each, progress=dict(each.progress), groups=dict(each.groups))
+                for each in recent
+            ]
+            verdict = await asyncio.to_thread(self._hung, job, still)
         else:
             verdict = await self._slow(job, heard, now_ns)
         verdict = without_contested(verdict, contested)
         ends = self._endpoints(heard)
         named = {rank for culprit in verdict.culprits for rank in culprit.ranks}
         return JobVerdict(job, verdict, now_ns, {r: ends[r] for r in sorted(named & ends.keys())})
+
+    def _hung(self, job: str, still: Sequence[Known]) -> Verdict:
+        # What has not moved for so long is overdue, whatever the job's own watchdog says.
+        return hang.judge(replace(self.keeper.log(job, still), overdue=1)) or NOTHING
 
     async def _slow(self, job: str, heard: Sequence[Known], now_ns: int) -> Verdict:
         ranks = choose(heard)

@@ -31,6 +31,9 @@ MOST_OPEN = 512
 dozens of them."""
 MOST_TIMES = 512
 """Durations of a row from which its median is taken: the latest ones."""
+MOST_PAIRS = 512
+"""Most rows of a process: pairs of group and operation. Chosen: several times what a job has; a
+window of 64 such processes is closed in some hundredths of a second."""
 MOST_US = 0xFFFF_FFFF
 MOST_BYTES = (1 << 64) - 1
 AGAIN_NS = 60_000_000_000
@@ -177,7 +180,7 @@ class Process:
             key = each.group, each.op
             row = self._rows.get(key)
             if row is None:
-                if len(self._rows) >= wire.MOST_ROWS:
+                if len(self._rows) >= MOST_PAIRS:
                     self.missed += 1
                     continue
                 row = self._rows[key] = _Row(each.kind if each.kind < 5 else 0)
@@ -334,6 +337,11 @@ def wanted(request: OperatorsRequest, process: Process) -> bool:
     return said.job == request.job and (not request.ranks or said.rank in request.ranks)
 
 
+def is_within(request: OperatorsRequest, process: Process, record: Record) -> bool:
+    """Tell whether a record is of a question's time."""
+    return request.since_ns <= process.wall_ns(record.begun_ns) < request.until_ns
+
+
 def answer(
     request: OperatorsRequest, found: Sequence[tuple[Process, Sequence[Record]]]
 ) -> OperatorsReply:
@@ -346,10 +354,7 @@ def answer(
     columns: dict[str, list[int]] = {name: [] for name in _DETAIL}
     known = found[: wire.MOST_PROCESSES]
     for place, (process, records) in enumerate(known):
-        within = [
-            each for each in records
-            if request.since_ns <= process.wall_ns(each.begun_ns) < request.until_ns
-        ]  # fmt: skip
+        within = [each for each in records if is_within(request, process, each)]
         omitted += max(0, len(within) - share)
         for each in within[-share:]:
             group, op = tables.group(process.said, each.group), tables.op(process.said, each.op)

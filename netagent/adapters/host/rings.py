@@ -17,7 +17,7 @@ from pathlib import Path
 
 import structlog
 
-from netagent.collect.operators import OperatorTally, Process, Said, answer, wanted
+from netagent.collect.operators import OperatorTally, Process, Said, answer, is_within, wanted
 from netagent.config import OperatorsConfig
 from netagent.host.facts import Namespace
 from netagent.model.ids import EndpointId
@@ -91,13 +91,13 @@ class Rings:
         """Return what rings hold still of what is asked for."""
         found = []
         # In a thread of its own: the loop finds rings and leaves them meanwhile.
-        for name, process in list(self.tally.processes.items()):
-            if wanted(request, process):
-                with suppress(OSError, ValueError), _opened(self._path(name)) as file:
-                    head = _head(file)
-                    process.head = head
-                    first = max(head.first, head.written - request.most + 1)
-                    found.append((process, _records(file, head, first, head.written)))
+        every = list(self.tally.processes.items())
+        asked = [(name, process) for name, process in every if wanted(request, process)]
+        share = request.most // max(1, len(asked))
+        for name, process in asked:
+            with suppress(OSError, ValueError), _opened(self._path(name)) as file:
+                process.head = _head(file)
+                found.append((process, _newest(file, process, request, share)))
         return answer(request, found)
 
     def _path(self, name: str) -> Path:
@@ -224,6 +224,20 @@ def _own_netns() -> int:
 
 def _head(file: int) -> Head:
     return form.read_head(os.pread(file, form.HEAD.size, 0))
+
+
+def _newest(file: int, process: Process, request: OperatorsRequest, share: int) -> list[Record]:
+    """Return the newest records of a question's time, in order; a few more than its share."""
+    head, found = process.head, list[Record]()
+    last, oldest = head.written, max(head.first, head.written - request.most + 1)
+    while last >= oldest and len(found) <= share:
+        first = max(oldest, last - share)
+        block = _records(file, head, first, last)
+        found = [each for each in block if is_within(request, process, each)] + found
+        if block and process.wall_ns(block[-1].begun_ns) < request.since_ns:
+            break
+        last = first - 1
+    return found
 
 
 def _records(file: int, head: Head, first: int, last: int) -> list[Record]:

@@ -219,6 +219,19 @@ def test_a_question_is_answered_from_the_ring(rings, ring, tmp_path):
     assert rings.answer(OperatorsRequest(job="train-b")).processes == ()
 
 
+def test_of_a_time_that_is_past_the_newest_records_are_answered(rings, ring, tmp_path):
+    for number in range(1, 101):
+        ring.add(RECORD._replace(sequence=number, begun_ns=number, waited_ns=number))
+    look(rings, tmp_path)
+    (process,) = rings.tally.processes.values()
+    until_ns = process.wall_ns(51)
+    reply = rings.answer(OperatorsRequest(job="train-a", most=60, until_ns=until_ns))
+    assert list(unpack(reply, "sequence")) == list(range(41, 51))
+    since_ns = process.wall_ns(48)
+    asked = OperatorsRequest(job="train-a", most=100, since_ns=since_ns, until_ns=until_ns)
+    assert list(unpack(rings.answer(asked), "sequence")) == [48, 49, 50]
+
+
 def test_without_leave_it_does_nothing(tmp_path, clock):
     silent = Rings(OperatorsConfig(folder=str(tmp_path / "none")), clock)
     asyncio.run(silent.run())
