@@ -189,6 +189,7 @@ class _Recorded:
                 "job": environment.get("NETAGENT_JOB") or environment.get("SLURM_JOB_ID") or "job",
                 "rank": _number(environment.get("RANK")),
                 "world": max(0, _number(environment.get("WORLD_SIZE"))),
+                "netns": _netns(tgid),
                 "source": "uprobes",
                 "pid": tgid,
             }
@@ -240,6 +241,14 @@ class _Recorded:
             number = self._ops[name] = len(self._ops)
             self.ring.say({"op": number, "name": name})
         return number
+
+
+def _netns(tgid: int) -> int:
+    """Return the inode of a process' network namespace; 0 where it cannot be read."""
+    try:
+        return Path(f"/proc/{tgid}/ns/net").stat().st_ino
+    except OSError:
+        return 0
 
 
 def _environment(tgid: int) -> dict[str, str]:

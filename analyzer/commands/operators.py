@@ -128,7 +128,8 @@ def read(source: str) -> Log:
     except OSError as error:
         raise ConfigError(source, f"cannot be read: {error.strerror or error}") from error
     except RemoteProtocolError as error:
-        raise ConfigError(source, str(error)) from error
+        # Files' own names and words are quoted in it.
+        raise ConfigError(source, str(readable(str(error)))) from error
 
 
 def _paths(source: str) -> list[Path]:

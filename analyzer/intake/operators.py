@@ -4,7 +4,7 @@
 A host's word, which it has from jobs, who may say anything: all of it is bounded here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 
 import numpy as np
@@ -18,6 +18,7 @@ from netagent.model.errors import RemoteProtocolError
 from netagent.wire.operators import (
     MOST_GROUPS,
     MOST_MEMBERS,
+    MOST_NAMED,
     MOST_OPS,
     MOST_PROCESSES,
     MOST_RANKS,
@@ -65,11 +66,15 @@ def reported(said: OperatorColumns) -> tuple[Reported, ...]:
     )
 
 
-def log_of_replies(replies: Sequence[tuple[str, OperatorsReply]]) -> Log:
+def log_of_replies(
+    replies: Sequence[tuple[str, OperatorsReply]],
+    asked: Mapping[tuple[str, int], tuple[str, int]] | None = None,
+) -> Log:
     """Return the log that hosts' replies make; each comes with the name of its host.
 
-    Raises RemoteProtocolError where one makes no sense. Of two processes that claim one rank, the
-    second is left out, and a note says so.
+    `asked`: by host and rank the container and pid of who was asked about; other processes are left
+    out. A reply that makes no sense is left out, as is, of two processes that claim one rank, the
+    second; notes say so.
     """
     parts: list[dict[str, NDArray[np.int64]]] = []
     groups: dict[tuple[str, str], Group] = {}
@@ -79,21 +84,23 @@ def log_of_replies(replies: Sequence[tuple[str, OperatorsReply]]) -> Log:
     notes: list[str] = []
     source, world = "hooks", 0
     for host, reply in replies:
-        _check(reply)
-        place = _within(column(reply, "process"), len(reply.processes), "process")
-        if len(place) > MOST_RECORDS:
-            raise RemoteProtocolError(f"{len(place)} records; {MOST_RECORDS} at most")
-        found = columns(reply, _DETAIL, len(place))
-        _check_rows(found, reply)
+        try:
+            place, found, named = _read(reply)
+        except RemoteProtocolError as error:
+            notes.append(f"{host} is left out: {error}")
+            continue
         ranks = np.full(len(reply.processes) + 1, UNKNOWN, np.int64)
         for number, each in enumerate(reply.processes):
+            if asked is not None and asked.get((host, each.rank)) != (each.container, each.pid):
+                notes.append(f"a process of {host} that was not asked about is left out")
+                continue
             owner = owners.setdefault(each.rank, (host, each.pid))
             if each.rank < 0 or owner != (host, each.pid):
                 notes.append(f"a process of {host} that is or claims rank {each.rank} is left out")
                 continue
             ranks[number], places[each.rank] = each.rank, Place(host)
             source, world = each.source, max(world, each.world, each.rank + 1)
-        parts.append(_rows(found, ranks[place], reply, groups, ops))
+        parts.append(_rows(found, ranks[place], reply, named, groups, ops))
         if reply.omitted:
             notes.append(f"{host} left {reply.omitted} older records out")
     joined = {name: np.concatenate([part[name] for part in parts]) if parts else np.empty(0, int)
@@ -113,9 +120,22 @@ _COLUMNS = (
 )  # fmt: skip
 
 
+def _read(
+    reply: OperatorsReply,
+) -> tuple[NDArray[np.int64], dict[str, NDArray[np.generic]], tuple[Group, ...]]:
+    """Return records' processes, their columns, and the groups. Raises RemoteProtocolError."""
+    _check(reply)
+    place = _within(column(reply, "process"), len(reply.processes), "process")
+    if len(place) > MOST_RECORDS:
+        raise RemoteProtocolError(f"{len(place)} records; {MOST_RECORDS} at most")
+    found = columns(reply, _DETAIL, len(place))
+    _check_rows(found, reply)
+    return place, found, tuple(map(_group, reply.groups))
+
+
 def _rows(
     found: dict[str, NDArray[np.generic]], ranks: NDArray[np.int64], reply: OperatorsReply,
-    groups: dict[tuple[str, str], Group], ops: dict[str, int],
+    made: Sequence[Group], groups: dict[tuple[str, str], Group], ops: dict[str, int],
 ) -> dict[str, NDArray[np.int64]]:  # fmt: skip
     numbers = count(len(groups))
     table = np.full(NO_GROUP + 1, UNKNOWN, np.int64)
@@ -123,7 +143,7 @@ def _rows(
     for number, each in enumerate(reply.groups):
         key = each.job, each.name
         if key not in groups:
-            groups[key], places[key] = _group(each), next(numbers)
+            groups[key], places[key] = made[number], next(numbers)
         table[number] = places[key]
     named = np.array([ops.setdefault(name, len(ops)) for name in reply.ops] or [0], np.int64)
     wide = {name: found[name].astype(np.int64) for name in _DETAIL}
@@ -174,6 +194,9 @@ def _check(said: OperatorColumns | OperatorsReply) -> None:
     for table, most in sizes:
         if len(table) > most:
             raise RemoteProtocolError(f"a table of {len(table)} operators' names; {most} at most")
+    named = sum(len(each.members) for each in said.groups) // 4
+    if named > MOST_NAMED:
+        raise RemoteProtocolError(f"groups of {named} members; {MOST_NAMED} at most")
     for text in said.ops:
         _check_text(text)
     for each in (*said.processes, *said.groups):

@@ -34,6 +34,10 @@ _MOST = (1 << _BITS) - 2
 _SIZE_BITS = 6
 _MOST_OPS = 1 << _BITS - _SIZE_BITS
 """Operations that a unit's number has room for, beside how large they are."""
+_MOST_CELLS = 1 << 26
+"""Most sums of a log: of each step, by rank and label, and by transfer. Chosen: half a gigabyte of
+work, three times that of transfers, as 2,000 steps of 1,000 ranks have. Else 20,000 operators, each
+with a step and a peer of its own, take ten."""
 _MOST_STEPS = 1 << 22  # numbers of steps that are looked up in a table
 _ROOM = 1 << 22  # entries of a table that is larger than its log
 _TOGETHER = ("reduce", "gather", "clip", "barrier", "broadcast", "all-to-all", "sync")
@@ -112,13 +116,14 @@ def aggregate(log: Log, step: NDArray[np.int32], steps: Ints) -> Aggregates:
     """Sum a log up, given which step each row is of; rows of other steps are left out.
 
     Raises `ValueError` where the log has more ranks or groups than a unit's number has room for,
-    two million, or more than 32,768 operations.
+    two million, or more than 32,768 operations, or more steps than can be summed up.
     """
     if max(log.world, len(log.groups)) > _MOST or len(log.ops) > _MOST_OPS:
         raise ValueError("more than two million ranks or groups, or than 32,768 operations")
     rows = _Rows.of(log, step, steps)
     works = rows.works(log.ops)
     labels = _labels(rows, log, works)
+    _check_size(len(steps) * len(rows.ranks) * (len(labels) + 1))
     own = _own(rows, log, labels, works)
     return Aggregates(
         rows.ranks, steps, (*labels, IDLE), own, rows.lengths(), _units(rows, log), log.ops
@@ -276,9 +281,15 @@ def _between(rows: _Rows, latest: Floats) -> Floats:
     return made
 
 
+def _check_size(cells: int) -> None:
+    if cells > _MOST_CELLS:
+        raise ValueError(f"a log whose steps have {cells} sums; {_MOST_CELLS} at most")
+
+
 def _units(rows: _Rows, log: Log) -> Units:
     number, place, has, of = _numbered(rows, log)
     count, cells = len(number), len(rows.steps) * len(number)
+    _check_size(cells)
     key = rows.step[has] * count + place
     took = np.maximum(rows.end[has] - rows.start[has], 0)
     least = np.full(cells, np.inf)

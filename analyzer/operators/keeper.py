@@ -4,11 +4,13 @@
 Sums alone tell who entered fewer collectives than others: `Keeper.log` is a log of that much.
 """
 
-from collections.abc import Collection, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from analyzer.operators.log import UNKNOWN, Group, Kind, Log, Place, State, log_of
+from netagent.wire.operators import MOST_PROCESSES as MOST_SAID
 from netagent.wire.operators import OperatorProcess
 
 FORGET_NS = 600_000_000_000
@@ -16,8 +18,13 @@ FORGET_NS = 600_000_000_000
 died does within minutes."""
 MOST_PROCESSES = 100_000
 """Most processes of all jobs. Chosen: more GPUs than a cluster has."""
+MOST_OF_HOST = 4 * MOST_SAID
+"""Most processes of a host; of more, those that were not heard of for longest are forgotten.
+Chosen: three restarts of all that a window names. So no host takes the room of others."""
 MOST_ROWS = 64
-"""Most rows of a process: pairs of group and operation, the longest ones."""
+"""Most rows of a process: pairs of group and operation, the longest ones; and most groups."""
+MOST_WORLD = 1 << 17
+"""Most ranks of a job that may be unseen. Chosen: more than any job has."""
 
 
 class Told(NamedTuple):
@@ -49,8 +56,8 @@ class Reported(NamedTuple):
     rows: tuple[Row, ...]
 
 
-_Key = tuple[str, int, str]
-"""Host, pid, source."""
+_Key = tuple[str, int, int, int, str]
+"""Host, network namespace, pid, rank, source: containers' processes have the same pid."""
 
 
 @dataclass(slots=True)
@@ -64,6 +71,15 @@ class Known:
     """Of the newest window in which anything happened."""
     progress: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Group -> numbers of the newest collectives that began and ended, of all that were told."""
+    groups: dict[str, Group] = field(default_factory=dict)
+    """The same groups, with members as far as this process said them."""
+    first_ns: int = 0
+    """When it was heard first."""
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Return host and container."""
+        return self.host, self.process.container
 
 
 @dataclass(slots=True)
@@ -71,8 +87,12 @@ class Keeper:
     """All jobs. `now_ns` is the analyzer's Unix time; `expire` once a minute bounds it."""
 
     _jobs: dict[str, dict[_Key, Known]] = field(default_factory=dict)
-    _groups: dict[tuple[str, str], Group] = field(default_factory=dict)
-    """By job and name: members are said once in a minute."""
+    _groups: dict[Group, Group] = field(default_factory=dict)
+    """One of all that are equal: members are many."""
+    _of_host: dict[str, dict[tuple[str, _Key], None]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    """Each host's processes, the one that was not heard of for longest first."""
     _count: int = 0
     refused: int = 0
     """Processes that were too many."""
@@ -84,34 +104,56 @@ class Keeper:
 
     def take(self, host: str, said: tuple[Reported, ...], now_ns: int) -> None:
         """Take what a host says of its processes."""
+        same: dict[int, Group] = {}  # to compare members takes long
         for each in said:
             of = self._jobs.get(each.process.job, {})
-            key = host, each.process.pid, each.process.source
+            process = each.process
+            key = host, process.netns, process.pid, process.rank, process.source
             known = of.get(key)
             if known is None:
-                if self._count >= MOST_PROCESSES:
+                if not self._has_room(host):
                     self.refused += 1
                     continue
                 self._count += 1
-                known = Known(host, each.process, now_ns, ())
-                self._jobs.setdefault(each.process.job, of)[key] = known
-            known.process, known.heard_ns = each.process, now_ns
+                known = Known(host, process, now_ns, (), first_ns=now_ns)
+                self._jobs.setdefault(process.job, of)[key] = known
+            mine = self._of_host[host]
+            mine.pop((process.job, key), None)
+            mine[process.job, key] = None
+            known.process, known.heard_ns = process, now_ns
             if each.rows:
                 longest = sorted(each.rows, key=lambda row: -row.told.sum_us)
                 known.rows = tuple(longest[:MOST_ROWS])
-            self._follow(each, known)
+            self._follow(each, known, same)
 
-    def _follow(self, said: Reported, known: Known) -> None:
+    def _has_room(self, host: str) -> bool:
+        mine = self._of_host.get(host, {})
+        if len(mine) >= MOST_OF_HOST:
+            self._drop(*next(iter(mine)))
+        return self._count < MOST_PROCESSES
+
+    def _drop(self, job: str, key: _Key) -> None:
+        del self._jobs[job][key]
+        del self._of_host[key[0]][job, key]
+        self._count -= 1
+        if not self._jobs[job]:
+            del self._jobs[job]
+
+    def _follow(self, said: Reported, known: Known, same: dict[int, Group]) -> None:
         for row in said.rows:
-            if row.group is None:
+            if row.group is None or row.kind is not Kind.COLLECTIVE:
                 continue
-            at = said.process.job, row.group.name
-            if row.group.members or at not in self._groups:
-                self._groups[at] = row.group
-            if row.kind is Kind.COLLECTIVE:
-                begun, ended = known.progress.get(row.group.name, (0, 0))
-                latest = max(begun, row.told.begun), max(ended, row.told.ended)
-                known.progress[row.group.name] = latest
+            name = row.group.name
+            if name not in known.progress and len(known.progress) >= MOST_ROWS:
+                continue
+            if row.group.members or name not in known.groups:
+                group = same.get(id(row.group))
+                if group is None:
+                    group = self._groups.setdefault(row.group, row.group)
+                    same[id(row.group)] = group
+                known.groups[name] = group
+            begun, ended = known.progress.get(name, (0, 0))
+            known.progress[name] = max(begun, row.told.begun), max(ended, row.told.ended)
 
     def processes(self, job: str) -> tuple[Known, ...]:
         """Return what is known of a job, by rank."""
@@ -119,31 +161,30 @@ class Keeper:
 
     def expire(self, now_ns: int) -> None:
         """Forget processes that were not heard of for long, and jobs without any."""
+        before_ns = now_ns - FORGET_NS
         for job, of in list(self._jobs.items()):
-            for key in [key for key, each in of.items() if each.heard_ns <= now_ns - FORGET_NS]:
-                del of[key]
-                self._count -= 1
-            if not of:
-                del self._jobs[job]
-        for at in [at for at in self._groups if at[0] not in self._jobs]:
-            del self._groups[at]
+            for key in [key for key, each in of.items() if each.heard_ns <= before_ns]:
+                self._drop(job, key)
+        for host in [host for host, mine in self._of_host.items() if not mine]:
+            del self._of_host[host]
+        every = (each for of in self._jobs.values() for each in of.values())
+        used = {id(group): group for each in every for group in each.groups.values()}
+        self._groups = {group: group for group in used.values()}
 
-    def log(self, job: str, ranks: Collection[int] | None = None) -> Log:
+    def log(self, job: str, among: Iterable[Known] | None = None) -> Log:
         """Return how far each rank came in each group: the newest collective that ended, and begun.
 
-        Of `ranks` only, where these are given: the others are unseen.
-
-        Of two processes that claim one rank, the one that was heard first counts. Without records
-        there are no times: who wants those asks hosts (`netagent.wire.operators`).
+        Of the processes in `among` only, where these are given: other ranks are unseen, as are
+        those that processes in several places claim (`settled`). Without records there are no
+        times: who wants those asks hosts (`netagent.wire.operators`).
         """
-        known: dict[int, Known] = {}
-        for each in self.processes(job):
-            if each.process.rank >= 0 and (ranks is None or each.process.rank in ranks):
-                known.setdefault(each.process.rank, each)
+        every = self.processes(job) if among is None else tuple(among)
+        known, _ = settled(every)
         names = sorted({name for each in known.values() for name in each.progress})
+        places = {name: place for place, name in enumerate(names)}
         rows = [
-            (rank, names.index(name), number, int(state))
-            for rank, each in known.items()
+            (rank, places[name], number, int(state))
+            for rank, each in sorted(known.items())
             for name in sorted(each.progress)
             for number, state in _progress(*each.progress[name])
         ]
@@ -153,14 +194,54 @@ class Keeper:
         }
         columns["kind"] = [int(Kind.COLLECTIVE)] * len(rows)
         columns["op"] = [0] * len(rows)
-        world = max([0, *(each.process.world for each in known.values())])
+        # What most say: one may say anything.
+        worlds = Counter(each.process.world for each in every)
+        world = min(max(worlds, key=lambda each: (worlds[each], each), default=0), MOST_WORLD)
+        groups = _agreed(known.values())
         return log_of(
             columns, ops=("collective",), world=world, source="sums",
-            groups=tuple(self._groups.get((job, name), Group(name)) for name in names),
+            groups=tuple(groups[name] for name in names),
             places={rank: Place(each.host) for rank, each in known.items()},
             silent=tuple(rank for rank, each in known.items() if not each.progress),
             unseen=tuple(rank for rank in range(world) if rank not in known),
         )  # fmt: skip
+
+
+def settled(known: Iterable[Known]) -> tuple[dict[int, Known], dict[int, tuple[Known, ...]]]:
+    """Return the process of each rank, and the ranks that processes in several places claim.
+
+    A process that lives counts, else the one that was heard of first most lately: a job may have
+    been started again. Of several in one container that one that was heard first; where they are in
+    several, nobody knows which of them is the rank.
+    """
+    claims: dict[int, list[Known]] = defaultdict(list)
+    for each in known:
+        if each.process.rank >= 0:
+            claims[each.process.rank].append(each)
+    found, contested = dict[int, Known](), dict[int, tuple[Known, ...]]()
+    for rank, many in claims.items():
+        living = [each for each in many if not each.process.gone]
+        if len({each.place for each in living}) > 1:
+            contested[rank] = tuple(living)
+        elif living:
+            found[rank] = min(living, key=lambda each: (each.process.source, each.first_ns))
+        else:
+            found[rank] = max(many, key=lambda each: each.first_ns)
+    return found, contested
+
+
+def _agreed(known: Iterable[Known]) -> dict[str, Group]:
+    """Return each group as most say it is, of those that say its members."""
+    said: dict[str, Counter[int]] = defaultdict(Counter)
+    by_id: dict[int, Group] = {}
+    for each in known:
+        for name, group in each.groups.items():
+            by_id[id(group)] = group
+            said[name][id(group)] += 1
+    return {
+        name: by_id[max(many, key=lambda one: (bool(by_id[one].members), many[one]))]
+        for name, many in said.items()
+    }
 
 
 def _by_rank(of: Known) -> tuple[int, str, int]:

@@ -19,7 +19,7 @@ from analyzer.detect.held import JobVerdict
 from analyzer.detect.operators import hang, slow
 from analyzer.detect.operators.verdict import Holdup, Verdict
 from analyzer.intake.operators import log_of_replies
-from analyzer.operators.keeper import Keeper, Known
+from analyzer.operators.keeper import Keeper, Known, settled
 from analyzer.operators.log import Kind, State
 from analyzer.replay import records
 from analyzer.roster.registry import Registry
@@ -45,6 +45,8 @@ WAITS_LEAST = 0.7
 Chosen: Aegis names at 0.8 of the mean, and being asked for records accuses nobody."""
 MOST_RANKS = 512
 """Most ranks of a job that are asked for records at a time. Chosen: some megabytes."""
+SHOWN = 8
+"""Most ranks that several claim which a verdict tells of."""
 AT_ONCE = 16
 """Most hosts that are asked at once."""
 
@@ -77,6 +79,8 @@ class Jobs:
     asked_bytes: int = 0
     """Bytes of records that hosts sent when they were asked."""
     unanswered: int = 0
+    failed: int = 0
+    """Jobs that could not be judged."""
     _followed: dict[str, _Followed] = field(default_factory=dict)
     _told: tuple[JobVerdict, ...] = ()
 
@@ -94,7 +98,12 @@ class Jobs:
             del self._followed[job]
         for job in sorted(jobs):
             followed = self._followed.setdefault(job, _Followed(moved_ns=self.clock()))
-            followed.verdict = await self._look(job, followed) or followed.verdict
+            try:
+                followed.verdict = await self._look(job, followed) or followed.verdict
+            except Exception:
+                # A job that nobody can read keeps no other from being looked at.
+                self.failed += 1
+                log.exception("job_not_judged", job=job)
         told = tuple(f.verdict for f in self._followed.values() if f.verdict is not None)
         if told != self._told:
             self._told = told
@@ -111,31 +120,45 @@ class Jobs:
         known = [
             each
             for each in self.keeper.processes(job)
-            if each.process.rank >= 0 and self._is_of(each, job)
+            if each.process.rank >= 0 and self.is_of(each, job)
         ]
-        heard = [each for each in known if now_ns - each.heard_ns < HEARD_NS]
-        if not heard:
+        recent = [each for each in known if now_ns - each.heard_ns < HEARD_NS]
+        if not recent:
             return None
+        owners, contested = settled(recent)
+        heard = [each for _, each in sorted(owners.items())]
         progress = {(k.process.rank, name): n for k in heard for name, n in k.progress.items()}
         if progress != followed.progress:
             followed.progress, followed.moved_ns = progress, now_ns
         if now_ns - followed.moved_ns >= STUCK_NS:
-            ranks = {each.process.rank for each in heard}
-            # What has not moved for so long is overdue, whatever the job's own watchdog says.
-            found = replace(self.keeper.log(job, ranks), overdue=1)
-            verdict = await asyncio.to_thread(hang.judge, found) or NOTHING
+            # As it is now: what hosts say next changes it, while it is judged in a thread.
+            still = [
+                replace(each, progress=dict(each.progress), groups=dict(each.groups))
+                for each in recent
+            ]
+            verdict = await asyncio.to_thread(self._hung, job, still)
         else:
             verdict = await self._slow(job, heard, now_ns)
-        ends = self._endpoints(known)
+        verdict = without_contested(verdict, contested)
+        ends = self._endpoints(heard)
         named = {rank for culprit in verdict.culprits for rank in culprit.ranks}
         return JobVerdict(job, verdict, now_ns, {r: ends[r] for r in sorted(named & ends.keys())})
+
+    def _hung(self, job: str, still: Sequence[Known]) -> Verdict:
+        # What has not moved for so long is overdue, whatever the job's own watchdog says.
+        return hang.judge(replace(self.keeper.log(job, still), overdue=1)) or NOTHING
 
     async def _slow(self, job: str, heard: Sequence[Known], now_ns: int) -> Verdict:
         ranks = choose(heard)
         if not ranks:
             return NOTHING
         replies = await self._records(job, heard, ranks, now_ns)
-        return await asyncio.to_thread(_judged, replies)
+        asked = {
+            (each.host, each.process.rank): (each.process.container, each.process.pid)
+            for each in heard
+            if each.process.rank in ranks
+        }
+        return await asyncio.to_thread(_judged, replies, asked)
 
     async def _records(
         self, job: str, heard: Iterable[Known], ranks: Collection[int], now_ns: int
@@ -161,12 +184,15 @@ class Jobs:
         replies = await asyncio.gather(*(of(*each) for each in sorted(by_host.items())))
         return [each for each in replies if each is not None]
 
-    def _is_of(self, known: Known, job: str) -> bool:
-        """Return whether a process is in a container of the task that it says it is of."""
+    def is_of(self, known: Known, job: str) -> bool:
+        """Return whether a process is in a container of the task that it says it is of.
+
+        Of one in no known container only where nobody else's task is on its host.
+        """
         container = known.process.container
         ends = [r.endpoint for r in self.registry.endpoints_of(known.host)]
         tasks = {end.task for end in ends if not container or end.id.container == container}
-        return job in tasks
+        return tasks == {job}
 
     def _endpoints(self, known: Iterable[Known]) -> dict[int, tuple[EndpointId, ...]]:
         """Return the endpoints of each rank, those of its container.
@@ -213,10 +239,28 @@ def choose(heard: Sequence[Known]) -> set[int]:
     return set(sorted(chosen)[:MOST_RANKS])
 
 
-def _judged(replies: Sequence[tuple[str, OperatorsReply]]) -> Verdict:
+def without_contested(verdict: Verdict, contested: Mapping[int, Sequence[Known]]) -> Verdict:
+    """Return a verdict that says which ranks several claim, and names none of them."""
+    if not contested:
+        return verdict
+    told = tuple(
+        f"rank {rank} is claimed on {' and '.join(sorted({each.host for each in many}))}: which "
+        "of them it is"
+        for rank, many in sorted(contested.items())[:SHOWN]
+    )
+    verdict = replace(verdict, missing=(*verdict.missing, *told))
+    if not any(contested.keys() & set(each.ranks) for each in verdict.culprits):
+        return verdict
+    summary = "whom the job waits for is not known, as several claim to be it"
+    return replace(verdict, holdup=Holdup.INSUFFICIENT, summary=summary, culprits=(), evidence=())
+
+
+def _judged(
+    replies: Sequence[tuple[str, OperatorsReply]], asked: Mapping[tuple[str, int], tuple[str, int]]
+) -> Verdict:
     """Return who makes a job slow.
 
     Hosts answer one after the other, so what has not ended yet says nothing of who lags.
     """
-    found = log_of_replies(replies)
+    found = log_of_replies(replies, asked)
     return slow.judge(found.take(found.state == State.ENDED)) or NOTHING

@@ -17,29 +17,33 @@ from analyzer.server.problems import Problem
 async def operators(request: Call, job: FromPath[str]) -> Response[bytes]:
     """Return who holds a job up, and what hosts said last of each rank, and of its collectives.
 
+    Not `believed` is who is in no container of the task; it is told to those alone who see all.
     Of a row, `begun` and `ended` number the newest collective in the group; times are of the
     newest window in which any ended.
     """
     analyzer = analyzer_of(request)
-    if not sight(request, analyzer.config).sees(job) or job not in analyzer.operators.jobs:
+    seen = sight(request, analyzer.config)
+    every = analyzer.operators.processes(job) if seen.sees(job) else ()
+    # What claims to be of a task and is not is another's, and none of the task's owner's business.
+    known = [each for each in every if seen.is_whole or analyzer.jobs.is_of(each, job)]
+    if not known:
         raise Problem(
             404, f"nothing is recorded of a job {job!r}", "see docs/collectors.md: record it"
         )
-    known = analyzer.operators.processes(job)
     latest = analyzer.jobs.latest(job)
     verdict = None if latest is None else {"at_ns": latest.at_ns, **as_plain(latest.verdict)}
-    ranks = [_plain(each) for each in known]
+    ranks = [_plain(each, believed=analyzer.jobs.is_of(each, job)) for each in known]
     return as_json({"job": job, "verdict": verdict, "ranks": ranks})
 
 
 ROUTES = (operators,)
 
 
-def _plain(of: Known) -> dict[str, object]:
+def _plain(of: Known, *, believed: bool) -> dict[str, object]:
     process = of.process
     return {
         "rank": process.rank, "world": process.world, "host": of.host, "source": process.source,
-        "gone": process.gone, "step": process.step, "missed": process.missed,
+        "believed": believed, "gone": process.gone, "step": process.step, "missed": process.missed,
         "left_out": process.left_out, "heard_ns": of.heard_ns,
         "operations": [_row(each) for each in of.rows],
         "progress": [

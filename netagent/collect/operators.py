@@ -31,6 +31,9 @@ MOST_OPEN = 512
 dozens of them."""
 MOST_TIMES = 512
 """Durations of a row from which its median is taken: the latest ones."""
+MOST_PAIRS = 512
+"""Most rows of a process: pairs of group and operation. Chosen: several times what a job has; a
+window of 64 such processes is closed in some hundredths of a second."""
 MOST_US = 0xFFFF_FFFF
 MOST_BYTES = (1 << 64) - 1
 AGAIN_NS = 60_000_000_000
@@ -154,8 +157,12 @@ class Process:
 
     head: Head
     uid: int = 0
+    writer: int = 0
+    """Inode of the network namespace of who writes the ring, as the kernel says; 0: not known."""
     container: str = ""
-    """Whose network namespace it says it is in."""
+    """Whose network namespace it is in."""
+    lines: int = -1
+    """Bytes of lines of which `said` is."""
     said: Said = field(default_factory=Said)
     next: int = 0
     """Number of the next record to read."""
@@ -173,7 +180,7 @@ class Process:
             key = each.group, each.op
             row = self._rows.get(key)
             if row is None:
-                if len(self._rows) >= wire.MOST_ROWS:
+                if len(self._rows) >= MOST_PAIRS:
                     self.missed += 1
                     continue
                 row = self._rows[key] = _Row(each.kind if each.kind < 5 else 0)
@@ -217,6 +224,14 @@ class Process:
         for row in self._rows.values():
             row.reset()
 
+    def netns(self, own: int) -> int:
+        """Return the inode of the process' network namespace; 0 where it is not known.
+
+        Who writes the ring cannot claim another one, but in the agent's own namespace, `own`: there
+        a worker may write of what it sees of others.
+        """
+        return self.said.netns if self.writer and self.writer == own else self.writer
+
     def identity(self) -> OperatorProcess:
         """Return who it is."""
         said, head = self.said, self.head
@@ -233,6 +248,8 @@ class _Tables:
     def __init__(self, *, whole: bool) -> None:
         self.groups: dict[tuple[str, str], OperatorGroup] = {}
         self.ops: dict[str, int] = {}
+        self._places: dict[tuple[str, str], int] = {}
+        self._named = 0
         self._whole = whole
 
     def group(self, said: Said, number: int) -> int | None:
@@ -244,10 +261,15 @@ class _Tables:
             if len(self.groups) >= wire.MOST_GROUPS:
                 return None
             members = known.members if self._whole else b""
+            self._named += len(members) // 4
+            if self._named > wire.MOST_NAMED:
+                self._named -= len(members) // 4
+                members = b""
+            self._places[key] = len(self._places)
             self.groups[key] = OperatorGroup(
                 job=known.job, name=known.name, kind=known.kind, size=known.size, members=members
             )
-        return list(self.groups).index(key)
+        return self._places[key]
 
     def op(self, said: Said, number: int) -> int | None:
         name = said.ops.get(number, "?")
@@ -278,8 +300,13 @@ class OperatorTally:
         known = list(self.processes.values())[: wire.MOST_PROCESSES]
         for place, process in enumerate(known):
             for (group, op), row, open_ms in process.close(now_ns):
-                numbers = tables.group(process.said, group), tables.op(process.said, op)
-                if None in numbers or len(columns["process"]) >= wire.MOST_ROWS:
+                full = len(columns["process"]) >= wire.MOST_ROWS
+                numbers = (
+                    (None, None)
+                    if full
+                    else (tables.group(process.said, group), tables.op(process.said, op))
+                )
+                if None in numbers:
                     omitted += 1
                     continue
                 values = (
@@ -310,6 +337,11 @@ def wanted(request: OperatorsRequest, process: Process) -> bool:
     return said.job == request.job and (not request.ranks or said.rank in request.ranks)
 
 
+def is_within(request: OperatorsRequest, process: Process, record: Record) -> bool:
+    """Tell whether a record is of a question's time."""
+    return request.since_ns <= process.wall_ns(record.begun_ns) < request.until_ns
+
+
 def answer(
     request: OperatorsRequest, found: Sequence[tuple[Process, Sequence[Record]]]
 ) -> OperatorsReply:
@@ -322,10 +354,7 @@ def answer(
     columns: dict[str, list[int]] = {name: [] for name in _DETAIL}
     known = found[: wire.MOST_PROCESSES]
     for place, (process, records) in enumerate(known):
-        within = [
-            each for each in records
-            if request.since_ns <= process.wall_ns(each.begun_ns) < request.until_ns
-        ]  # fmt: skip
+        within = [each for each in records if is_within(request, process, each)]
         omitted += max(0, len(within) - share)
         for each in within[-share:]:
             group, op = tables.group(process.said, each.group), tables.op(process.said, each.op)

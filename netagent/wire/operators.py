@@ -21,6 +21,9 @@ MOST_TEXT = 64
 """Most characters of a name; as the recorder's own."""
 MOST_MEMBERS = 8192
 """Most members of a group that are named; of more, only how many there are."""
+MOST_NAMED = 1 << 18
+"""Most members of all groups of a message together; groups beyond that have none named. Chosen:
+thirty groups of 8192 members; the analyzer takes some hundredths of a second over them."""
 MOST_RANKS = 1 << 20
 MOST_RECORDS = 20_000
 """Most records of a reply. Chosen: a megabyte, some minutes of a process."""

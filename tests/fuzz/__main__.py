@@ -21,16 +21,22 @@ from tempfile import NamedTemporaryFile
 
 from analyzer.detect.operators.judging import judged
 from analyzer.intake.controller import check_controller
+from analyzer.intake.operators import log_of_replies, reported
 from analyzer.localize.tomography.flowfile import COLUMNS, links_of, observed, rows_of_csv
+from analyzer.operators.keeper import Keeper
 from analyzer.operators.sources import recognise, table
 from analyzer.simulate.fattree import FatTree, Silent
 from analyzer.store.operations import read_table
+from netagent.collect import operators
+from netagent.collect.operators import OperatorTally, Process, Said
 from netagent.model.errors import NetAgentError
 from netagent.model.unixctl import find_reply
 from netagent.wire.codec import ContentType, decode, encode
 from netagent.wire.controller import ControllerState, PluggedPort, Working
 from netagent.wire.conversion import walk_from_wire
+from netagent.wire.operators import OperatorsRequest
 from netagent.wire.walk import LocalWalk
+from netagent_torch import form
 from ovs_checks.datapath.essence import essence
 from ovs_checks.datapath.key import parse_key
 from ovs_checks.datapath.layers import parse_filters, parse_megaflows
@@ -99,6 +105,27 @@ def _operators(text: str) -> object:
     return None
 
 
+def _rings(text: str) -> object:
+    """Read a text as a ring behind a head that makes sense: from a file, and as an agent does."""
+    lines, _, records = text.encode("latin-1", "replace").partition(b"\0")
+    count = len(records) // form.RECORD_BYTES + 1
+    head = form.Head(count, len(lines), count, len(lines), 7, 10**18, 10**9, 0)
+    ring = form.pack_head(head).ljust(form.HEAD_BYTES, b"\0") + lines + records
+    process = Process(head, said=Said.of(form.read_lines(lines)))
+    process.take(form.read_records(records))
+    tally = OperatorTally()
+    tally.processes["1.ring"] = process
+    said = tally.close(10**18)
+    request = OperatorsRequest(job=process.said.job)
+    reply = operators.answer(request, [(process, form.read_records(records))])
+    judged(log_of_replies([("h1", reply)]))
+    if said is not None:
+        keeper = Keeper()
+        keeper.take("h1", reported(said), 10**18)
+        judged(keeper.log(process.said.job))
+    return judged(recognise.read({"1.ring": ring}))
+
+
 def _table(text: str) -> object:
     with NamedTemporaryFile(suffix=".csv") as file:
         file.write(text.encode(errors="replace"))
@@ -141,6 +168,7 @@ READERS: Mapping[str, Callable[[str], object]] = {
     "flow file": lambda text: observed(rows_of_csv(text.splitlines(), [])),
     "operators": _operators,
     "operations": _table,
+    "rings": _rings,
     "edges": lambda text: links_of(text.splitlines()),
 }
 ALLOWED = (NetAgentError, json.JSONDecodeError)
@@ -201,7 +229,21 @@ def _logs_of_operators() -> list[str]:
     columns = ",".join(table.COLUMNS)
     row = "0,collective,all_reduce,1,2,0,dp0,,0,4096,,0,0,0,0"
     pickled = pickle.dumps(dump, 2).decode("latin-1")
-    return [json.dumps(dump), pickled, f"{columns}\n{row}\n{row}\n"]
+    return [json.dumps(dump), pickled, f"{columns}\n{row}\n{row}\n", _ring()]
+
+
+def _ring() -> str:
+    """Return a ring's lines and records, whose bytes are letters."""
+    said = (
+        {"job": "train-a", "rank": 0, "world": 2}, {"op": 0, "name": "all_reduce"},
+        {"group": 0, "name": "0:world", "size": 2, "members": [0, 1]},
+    )  # fmt: skip
+    records = [
+        form.RECORD.pack(n, 10**6 * n, 10**6 * n, 10**6 * n + 9, 64, n, n, -1, 0, 0, 2, 0)
+        for n in range(1, 8)
+    ]
+    lines = b"\n".join(json.dumps(each).encode() for each in said)
+    return (lines + b"\0" + b"".join(records)).decode("latin-1")
 
 
 def _said_of_a_controller() -> str:

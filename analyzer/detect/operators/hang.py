@@ -43,6 +43,9 @@ Chosen."""
 DOUBTED = 0.5
 """By which confidence is multiplied beyond `MANY`, where no half agrees, and of transfers that are
 not counted. Chosen."""
+MOST_LOOKED = 1 << 24
+"""Most members of all operations that are not over, summed up. Chosen: some ten seconds; a job of
+10,000 ranks that stands still has some hundred such operations of all of them."""
 SHOWN = 8
 """Most meetings that are evidence. Chosen: a screenful."""
 
@@ -65,8 +68,18 @@ def judge(log: Log) -> Verdict | None:
     waits = Waits(log)
     if not waits.waiting:
         return None
+    if sum(len(waits.members(each)) for each in waits.meetings) > MOST_LOOKED:
+        return _too_many(waits)
     found = list(mismatches(waits))
     return _mismatched(waits, found) if found else _ended(waits)
+
+
+def _too_many(waits: Waits) -> Verdict:
+    return Verdict(
+        Holdup.INSUFFICIENT,
+        f"{len(list(waits.meetings))} operations are not over, too many to tell who waits for whom",
+        missing=("a log of fewer operations",),
+    )
 
 
 def _ended(waits: Waits) -> Verdict | None:

@@ -41,10 +41,19 @@ def judge(log: Log) -> Verdict | None:
     if len(found.steps) < FEWEST_ITERATIONS:
         return insufficient(len(found.steps))
     whole = with_peers(log)
-    sums = aggregate(whole, found.step, found.steps)
+    try:
+        sums = aggregate(whole, found.step, found.steps)
+    except ValueError as error:
+        return _too_large(error)
     stage = stages(log, sums.ranks, found.step)
     passes = whatif.passes(log, stage, sums.ranks, found.step)
     return conclude(Case(sums, stage, log.groups, log.places, whole is not log), passes)
+
+
+def _too_large(error: ValueError) -> Verdict:
+    return Verdict(
+        Holdup.INSUFFICIENT, str(error), missing=("a log of fewer steps, ranks or operations",)
+    )
 
 
 def insufficient(count: int) -> Verdict:

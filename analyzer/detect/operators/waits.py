@@ -127,7 +127,7 @@ class Waits:
         row = self.row(rank, meeting)
         if row is None or self._begun_ns[row] == NEVER:
             return 0
-        return int(self._last_ns[rank] - self._begun_ns[row])
+        return int(self._last_ns[rank]) - int(self._begun_ns[row])
 
     @cached_property
     def _last_ns(self) -> Ints:

@@ -21,6 +21,11 @@ MAX_OPERATIONS = 32_000_000
 """Most operations. Chosen: 100,000 entries with frames; their values are pointers of 8 bytes."""
 MAX_CONTAINERS = 4_000_000
 """Most lists, tuples, dicts and remembered values. Chosen: some 400 MB, and 200,000 entries."""
+MAX_UNFOLDED = 64_000_000
+"""Most values, each counted as often as it is used. Chosen: twice the operations; a pickle of some
+hundred bytes may use a list twice in a list that is used twice, and so on."""
+MAX_KEY = 1 << 60
+"""Numbers as keys are below it. Larger ones may all have one hash, and take quadratic time."""
 MAX_DIGITS = 4300
 """Longest integer in text. As CPython's own limit, against quadratic time."""
 
@@ -29,7 +34,7 @@ _U16, _I32, _U32, _U64 = (struct.Struct(each) for each in ("<H", "<i", "<I", "<Q
 _F64 = struct.Struct(">d")
 _CONTAINERS = frozenset({list, tuple, dict})
 _STOP, _MARKS, _NONE, _BINGET, _BININT1 = b".(NhK"
-_SCALARS = frozenset({str, int, bool, float, bytes, type(None)})
+_KEYS = frozenset({str, int, bool, bytes, type(None)})
 
 
 class _Refused(Exception):
@@ -171,26 +176,33 @@ class _Machine:
         if type(whole) is not dict or len(values) % 2:
             raise _Refused("no dict to add to")
         for key in values[::2]:
-            if type(key) not in _SCALARS:
+            if type(key) not in _KEYS:
                 raise _Refused(f"a {type(key).__name__} as a key")
+            if type(key) is int and abs(key) >= MAX_KEY:
+                raise _Refused("a key that is too large")
         whole.update(zip(values[::2], values[1::2], strict=True))
 
 
 def _check_depth(value: Any) -> None:
-    """Raise where a value nests deeper than `MAX_DEPTH`, or holds itself.
+    """Raise where a value nests deeper than `MAX_DEPTH`, holds itself, or unfolds to very much.
 
-    Level by level, and in each what is shared once.
+    Level by level, and in each what is shared once, with how often it is used.
     """
-    level = {id(value): value} if type(value) in _CONTAINERS else {}
+    level = {id(value): (value, 1)} if type(value) in _CONTAINERS else {}
+    unfolded = 0
     for _ in range(MAX_DEPTH):
-        level = {
-            id(inner): inner
-            for part in level.values()
-            for inner in (part.values() if type(part) is dict else part)
-            if type(inner) in _CONTAINERS
-        }
-        if not level:
+        below: dict[int, tuple[Any, int]] = {}
+        for part, times in level.values():
+            unfolded += times * len(part)
+            for inner in part.values() if type(part) is dict else part:
+                if type(inner) in _CONTAINERS:
+                    known = below.get(id(inner))
+                    below[id(inner)] = inner, times + (known[1] if known else 0)
+        if unfolded > MAX_UNFOLDED:
+            raise _Refused(f"more than {MAX_UNFOLDED} values, each counted as often as it is used")
+        if not below:
             return
+        level = below
     raise _Refused(f"it nests more than {MAX_DEPTH} deep")
 
 

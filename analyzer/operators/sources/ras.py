@@ -21,6 +21,8 @@ from netagent.model.errors import RemoteProtocolError
 SOURCE = "nccl-ras"
 MAX_RANKS = 1_000_000
 """Most ranks of a communicator. Chosen: ten times the largest job."""
+MAX_PLACES = 8 * MAX_RANKS
+"""Most ranks of all communicators together. Chosen: a rank of the largest job is in some dozens."""
 
 Process = tuple[str, int, int]
 """Host, process id and device."""
@@ -72,9 +74,14 @@ def is_text(content: bytes) -> bool:
 
 def status_of(value: Mapping[str, Any]) -> Status:
     """Return a status from RAS' JSON. Raises RemoteProtocolError where it is out of bounds."""
-    return Status(
-        tuple(_comm(each) for each in value["communicators"] if isinstance(each, Mapping))
-    )
+    comms = tuple(_comm(each) for each in value["communicators"] if isinstance(each, Mapping))
+    _check_places(sum(each.size for each in comms))
+    return Status(comms)
+
+
+def _check_places(places: int) -> None:
+    if places > MAX_PLACES:
+        raise RemoteProtocolError(f"communicators of {places} ranks, more than {MAX_PLACES}")
 
 
 def _comm(value: Mapping[str, Any]) -> Comm:
@@ -127,6 +134,7 @@ def status_of_text(content: bytes) -> Status:
             current = comms.setdefault(found[2], _Text(Comm(found[2], size)))
         elif current is not None:
             current.read(line)
+    _check_places(sum(each.comm.size for each in comms.values()))
     whole = [each.finished() for each in comms.values()]
     if not any(each.size == largest for each in whole):
         whole.insert(0, Comm("all", largest))

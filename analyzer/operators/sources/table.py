@@ -82,10 +82,17 @@ def log(table: Table) -> Log:
         groups=groups,
         places=_places(rank, axes),
         world=world,
-        unseen=tuple(np.setdiff1d(np.arange(world), seen).tolist()),
+        unseen=_unseen(seen, world),
         source=SOURCE,
         notes=tuple(_notes(columns)),
     )
+
+
+def _unseen(seen: Ints, world: int) -> tuple[int, ...]:
+    # By a mask, since two rows may name ten million ranks: a set of them takes half a minute.
+    absent = np.ones(world, bool)
+    absent[seen] = False
+    return tuple(np.flatnonzero(absent).tolist())
 
 
 def _kinds(texts: Texts) -> Ints:

@@ -11,12 +11,13 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from itertools import islice
 from pathlib import Path
 
 import structlog
 
-from netagent.collect.operators import OperatorTally, Process, Said, answer, wanted
+from netagent.collect.operators import OperatorTally, Process, Said, answer, is_within, wanted
 from netagent.config import OperatorsConfig
 from netagent.host.facts import Namespace
 from netagent.model.ids import EndpointId
@@ -39,6 +40,10 @@ MOST_FILES = 1024
 KEEP_S = 900.0
 """Seconds for which the ring of a process that ended is kept. Chosen: who asks what happened does
 within minutes."""
+
+LOCKS, MOST_LOCKS = Path("/proc/locks"), 1 << 20
+"""What the kernel says of who holds a lock, and how many bytes of it are read: anybody may hold
+very many."""
 
 log = structlog.get_logger()
 
@@ -85,13 +90,14 @@ class Rings:
     def answer(self, request: OperatorsRequest) -> OperatorsReply:
         """Return what rings hold still of what is asked for."""
         found = []
-        for name, process in self.tally.processes.items():
-            if wanted(request, process):
-                with suppress(OSError, ValueError), _opened(self._path(name)) as file:
-                    head = _head(file)
-                    process.head = head
-                    first = max(head.first, head.written - request.most + 1)
-                    found.append((process, _records(file, head, first, head.written)))
+        # In a thread of its own: the loop finds rings and leaves them meanwhile.
+        every = list(self.tally.processes.items())
+        asked = [(name, process) for name, process in every if wanted(request, process)]
+        share = request.most // max(1, len(asked))
+        for name, process in asked:
+            with suppress(OSError, ValueError), _opened(self._path(name)) as file:
+                process.head = _head(file)
+                found.append((process, _newest(file, process, request, share)))
         return answer(request, found)
 
     def _path(self, name: str) -> Path:
@@ -100,17 +106,19 @@ class Rings:
     def _names(self, folder: Path) -> list[str]:
         try:
             with os.scandir(folder) as listed:
-                files = [each.name for each in islice(listed, MOST_FILES)]
-            names = sorted(each for each in files if each.endswith(form.SUFFIX))
+                files = {each.name for each in islice(listed, MOST_FILES)}
+            # Who lays very many files there hides no ring that is known.
+            files |= {each for each in self.tally.processes if (folder / each).exists()}
+            found = sorted(each for each in files if each.endswith(form.SUFFIX))
         except OSError:
-            names = []
-        for gone in self.tally.processes.keys() - set(names):
+            found = []
+        for gone in self.tally.processes.keys() - set(found):
             del self.tally.processes[gone]
         # Those that are known come first: others cannot crowd them out.
-        known = [each for each in names if each in self.tally.processes]
-        fresh = [each for each in names if each not in self.tally.processes]
+        known = [each for each in found if each in self.tally.processes]
+        fresh = [each for each in found if each not in self.tally.processes]
         kept = (known + fresh)[: min(self._config.most_processes, MOST_PROCESSES)]
-        self.tally.unread = len(names) - len(kept)
+        self.tally.unread = len(found) - len(kept)
         return kept
 
     def _look(self, path: Path) -> None:
@@ -127,14 +135,15 @@ class Rings:
         head = _head(file)
         process = self.tally.processes.get(path.name)
         if process is None:
-            process = Process(head, os.fstat(file).st_uid)
+            process = Process(head, os.fstat(file).st_uid, writer=_netns_of_writer(file))
             process.next = max(head.first, head.written - MOST_AT_ONCE + 1)
             self.tally.processes[path.name] = process
-        if head.lines_used != process.head.lines_used or not process.said.ops:
-            data = os.pread(file, head.lines_used, form.HEAD_BYTES)
-            process.said = Said.of(form.read_lines(data))
+        lines = min(head.lines_used, form.LINES_BYTES)  # no writer of ours has more
+        if lines != process.lines:
+            process.said = Said.of(form.read_lines(os.pread(file, lines, form.HEAD_BYTES)))
+            process.lines = lines
         # Of a container that is gone by now it stays.
-        process.container = self._containers.get(process.said.netns, process.container)
+        process.container = self._containers.get(process.netns(_own_netns()), process.container)
         process.head = head
         if head.written < process.next - 1:  # nobody's counter goes back
             raise ValueError("a ring that went back")
@@ -173,17 +182,65 @@ def _make(folder: Path) -> None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    # A device may do something as it is opened, so first only its place is.
+    there = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
+        if not stat.S_ISREG(os.fstat(there).st_mode):
             raise ValueError("no regular file")
+        file = os.open(f"/proc/self/fd/{there}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    finally:
+        os.close(there)
+    try:
         yield file
     finally:
         os.close(file)
 
 
+def _netns_of_writer(file: int) -> int:
+    """Return the inode of the network namespace of who holds a ring's lock; 0 if that is unknown.
+
+    The kernel says who that is, and no text in a file can claim it.
+    """
+    of = os.fstat(file)
+    held = f"{os.major(of.st_dev):02x}:{os.minor(of.st_dev):02x}:{of.st_ino}"
+    try:
+        with LOCKS.open(encoding="ascii") as locks:
+            lines = locks.read(MOST_LOCKS).splitlines()
+        # 32: FLOCK  ADVISORY  WRITE 4792 00:1b:68 0 EOF
+        pids = [
+            each[4]
+            for each in map(str.split, lines)
+            if len(each) > 5 and each[1] == "FLOCK" and each[3] == "WRITE" and each[5] == held
+        ]
+        return Path("/proc", pids[0], "ns/net").stat().st_ino if pids else 0
+    except OSError:
+        return 0
+
+
+@cache
+def _own_netns() -> int:
+    try:
+        return Path("/proc/self/ns/net").stat().st_ino
+    except OSError:
+        return 0
+
+
 def _head(file: int) -> Head:
     return form.read_head(os.pread(file, form.HEAD.size, 0))
+
+
+def _newest(file: int, process: Process, request: OperatorsRequest, share: int) -> list[Record]:
+    """Return the newest records of a question's time, in order; a few more than its share."""
+    head, found = process.head, list[Record]()
+    last, oldest = head.written, max(head.first, head.written - request.most + 1)
+    while last >= oldest and len(found) <= share:
+        first = max(oldest, last - share)
+        block = _records(file, head, first, last)
+        found = [each for each in block if is_within(request, process, each)] + found
+        if block and process.wall_ns(block[-1].begun_ns) < request.since_ns:
+            break
+        last = first - 1
+    return found
 
 
 def _records(file: int, head: Head, first: int, last: int) -> list[Record]:

@@ -82,6 +82,12 @@ def test_what_cannot_be_read_is_misuse_and_named(tmp_path, capsys, name, content
     assert f"netagent-analyzer: {path}: {reason}" in capsys.readouterr().err
 
 
+def test_what_an_error_quotes_of_files_is_obeyed_by_no_terminal(tmp_path, capsys):
+    (tmp_path / "rank\x1b[31m_0").write_bytes(b"\x1b]0;x")
+    assert cli.main(["operators", str(tmp_path)]) == 2
+    assert "\x1b" not in capsys.readouterr().err
+
+
 def test_a_folder_has_not_too_many_files(monkeypatch, capsys):
     monkeypatch.setattr(operators, "MAX_FILES", 3)
     assert cli.main(["operators", str(CHAIN)]) == 2

@@ -1,7 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 from msgspec import structs
 
-from analyzer.operators.keeper import FORGET_NS, MOST_ROWS, Keeper, Reported, Row, Told
+from analyzer.operators.keeper import (
+    FORGET_NS,
+    MOST_OF_HOST,
+    MOST_ROWS,
+    Keeper,
+    Reported,
+    Row,
+    Told,
+    settled,
+)
 from analyzer.operators.log import Group, GroupKind, Kind, State
 from netagent.wire.operators import OperatorProcess
 
@@ -58,12 +67,65 @@ def test_progress_never_goes_back_and_stays_over_a_window_without_any():
     assert known.rows
 
 
-def test_of_two_that_claim_a_rank_the_first_host_counts():
+def claim(rank, **more):
+    return Reported(structs.replace(process(rank), **more), said(rank).rows)
+
+
+def test_of_a_rank_that_two_hosts_claim_nothing_is_known():
     keeper = Keeper()
     keeper.take("h1", (said(0, begun=1, ended=1),), NOW)
-    keeper.take("h0", (Reported(structs.replace(process(0), pid=7), said(0).rows),), NOW)
+    keeper.take("h0", (claim(0, pid=7),), NOW)
     assert len(keeper.processes("train-a")) == 2
+    log = keeper.log("train-a")
+    assert (log.rank.tolist(), log.unseen) == ([], (0, 1))
+    _, contested = settled(keeper.processes("train-a"))
+    assert [each.host for each in contested[0]] == ["h0", "h1"]
+
+
+def test_of_two_in_one_place_that_claim_a_rank_the_first_counts():
+    keeper = Keeper()
+    keeper.take("h0", (claim(0, pid=7),), NOW)
+    keeper.take("h0", (said(0, begun=1, ended=1),), NOW + 1)
     assert keeper.log("train-a").sequence.tolist() == [5]
+
+
+def test_a_process_that_lives_counts_before_one_that_is_gone():
+    keeper = Keeper()
+    keeper.take("h0", (claim(0, pid=7, gone=True),), NOW)
+    keeper.take("h1", (said(0, begun=1, ended=1),), NOW + 1)
+    assert keeper.log("train-a").sequence.tolist() == [1]
+
+
+def test_processes_of_containers_have_the_same_pid():
+    keeper = Keeper()
+    keeper.take("h0", (claim(0, pid=1, netns=1), claim(1, pid=1, netns=2)), NOW)
+    assert [each.process.rank for each in keeper.processes("train-a")] == [0, 1]
+
+
+def test_groups_are_as_most_say_and_no_more_than_a_job_has():
+    keeper, wrong = Keeper(), Group(DP.name, GroupKind.DATA, (0, 5))
+    for host, group in (("h0", wrong), ("h1", DP), ("h2", DP)):
+        keeper.take(host, (said(int(host[1]), group=group),), NOW)
+    assert keeper.log("train-a").groups == (DP,)
+    for number in range(2 * MOST_ROWS):
+        keeper.take("h0", (said(0, group=Group(f"g{number}")),), NOW)
+    assert len(keeper.processes("train-a")[0].progress) == MOST_ROWS
+
+
+def test_a_host_with_very_many_processes_loses_its_own_oldest():
+    keeper = Keeper()
+    keeper.take("h1", (said(1),), NOW)
+    for pid in range(MOST_OF_HOST + 5):
+        keeper.take("h0", (claim(0, pid=pid),), NOW + pid)
+    pids = {each.process.pid for each in keeper.processes("train-a") if each.host == "h0"}
+    assert pids == set(range(5, MOST_OF_HOST + 5))
+    assert len(keeper.processes("train-a")) == MOST_OF_HOST + 1
+
+
+def test_the_world_is_as_most_say():
+    keeper = Keeper()
+    keeper.take("h0", (said(0), said(1), claim(2, world=1 << 20)), NOW)
+    assert keeper.log("train-a").unseen == ()
 
 
 def test_of_many_rows_the_longest_are_kept():

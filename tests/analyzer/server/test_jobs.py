@@ -2,6 +2,7 @@
 import asyncio
 
 import pytest
+from msgspec import structs
 
 from analyzer.detect.operators.verdict import Holdup
 from analyzer.operators.keeper import Keeper, Reported, Row, Told
@@ -68,7 +69,9 @@ def records_of(rank, late, steps=24):
     group = pack(OperatorGroup, members=members, **of)
     return pack(
         OperatorsReply,
-        processes=(OperatorProcess(job="train-a", rank=rank, world=RANKS, pid=1),),
+        processes=(
+            OperatorProcess(job="train-a", rank=rank, world=RANKS, pid=1, container=f"a{rank}"),
+        ),
         groups=(group,), ops=("all_reduce",),
         process=[0] * count, group=[0] * count, op=[0] * count,
         kind=[int(Kind.COLLECTIVE)] * count, step=[n // 2 for n in range(count)],
@@ -141,6 +144,98 @@ def test_what_a_process_claims_of_another_task_is_not_heard(wrong):
     world.say([5] * RANKS, **wrong)
     assert world.step() is None
     assert world.asked == []
+
+
+def test_a_process_of_no_container_is_not_heard_beside_others_tasks():
+    world = World()
+    of = endpoint("h2", "b2", task="train-b"), endpoint("h2", "a2")
+    world.jobs.registry.apply(registration("h2", *of), START_NS)
+    world.say([5] * RANKS, container="")
+    world.late = {2: 0.4}
+    world.step()
+    assert world.asked == ["h0", "h1", "h3"]
+
+
+def claimed(world, host, rank, begun):
+    """Have another host claim a rank, with a group of its own making."""
+    process = OperatorProcess(
+        job="train-a", rank=rank, world=RANKS, pid=9, container="a" + host.removeprefix("h")
+    )
+    row = Row(DP, "all_reduce", Kind.COLLECTIVE, Told(1, 64, 10, 10, 10, begun, begun, 0))
+    world.keeper.take(host, (Reported(process, (row,)),), world.now_ns)
+
+
+def test_a_host_that_claims_another_hosts_rank_blames_nobody():
+    world = World()
+    for _ in range(2):
+        world.say([7] * RANKS, ended=[6] * 4)
+        claimed(world, "h0", 2, 5)
+        told = world.step()
+        world.now_ns += STUCK_NS
+    assert told.verdict.holdup is Holdup.INSUFFICIENT
+    assert told.verdict.culprits == ()
+    assert "rank 2 is claimed on h0 and h2: which of them it is" in told.verdict.missing
+
+
+def test_what_another_task_says_of_a_rank_does_not_hide_it():
+    world = World()
+    world.jobs.registry.apply(registration("g0", endpoint("g0", "b0", task="train-b")), START_NS)
+    for _ in range(2):
+        world.say([7, 7, 6, 7], ended=[6] * 4)
+        process = OperatorProcess(job="train-a", rank=2, world=RANKS, pid=1, container="b0")
+        row = Row(DP, "all_reduce", Kind.COLLECTIVE, Told(1, 64, 10, 10, 10, 9, 9, 0))
+        world.keeper.take("g0", (Reported(process, (row,)),), world.now_ns)
+        told = world.step()
+        world.now_ns += STUCK_NS
+    assert [each.ranks for each in told.verdict.culprits] == [(2,)]
+
+
+def test_who_answers_for_ranks_of_others_is_left_out():
+    world = World()
+    world.late = {2: 0.4}
+    honest = world.ask
+
+    async def ask(host, request):
+        if host == "h0":  # as if rank 2 were its own, and well
+            return records_of(2, {})
+        return await honest(host, request)
+
+    world.jobs.ask = ask
+    world.say([5] * RANKS)
+    assert [each.ranks for each in world.step().verdict.culprits] == [(2,)]
+
+
+def test_an_answer_without_sense_is_left_out():
+    world = World()
+    world.late = {2: 0.4}
+    honest = world.ask
+
+    async def ask(host, request):
+        told = await honest(host, request)
+        return structs.replace(told, kind=b"\xff" * len(told.kind)) if host == "h0" else told
+
+    world.jobs.ask = ask
+    world.say([5] * RANKS)
+    assert [each.ranks for each in world.step().verdict.culprits] == [(2,)]
+
+
+def test_a_job_that_cannot_be_judged_keeps_no_other_from_being_judged():
+    world = World()
+    world.jobs.registry.apply(registration("g0", endpoint("g0", "b0", task="train-Z")), START_NS)
+    world.say([5] * RANKS)
+    for host, job, container in (("g0", "train-Z", "b0"),):
+        process = OperatorProcess(job=job, rank=0, world=1, pid=1, container=container)
+        world.keeper.take(host, (Reported(process, ()),), world.now_ns)
+    honest = world.ask
+
+    async def ask(host, request):
+        if host == "g0":
+            raise ValueError("as a judge may")
+        return await honest(host, request)
+
+    world.jobs.ask = ask
+    assert world.step() is not None
+    assert world.jobs.failed == 1
 
 
 def test_a_host_that_does_not_answer_is_nobodys_fault():

@@ -40,3 +40,13 @@ def test_what_makes_no_sense_costs_no_window(tmp_path):
         assert lab.analyzer.counters.bad_summaries == 0
 
     on(tmp_path, work)
+
+
+def test_who_is_of_no_container_of_the_task_is_not_believed(tmp_path):
+    async def work(lab):
+        await lab.register("h1", endpoint("h1", "b", task="train-b"))
+        assert (await say(lab, window())).status_code == 200
+        answer = await lab.http.get("/v1/operators/train-a")
+        assert [each["believed"] for each in answer.json()["ranks"]] == [False]
+
+    on(tmp_path, work)

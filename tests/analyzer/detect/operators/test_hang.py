@@ -230,3 +230,17 @@ def test_logs_that_were_taken_one_after_the_other_accuse_nobody():
     assert verdict.missing == ("logs of all ranks from the same time",)
     also = (*early, *later, *now[:2], collective(2, 9, State.ENDED))
     assert named(hang.judge(rows(*also))) == [(Who.RANK, (2,))]
+
+
+def test_of_very_many_operations_of_very_many_nobody_is_named(monkeypatch):
+    monkeypatch.setattr("analyzer.detect.operators.hang.MOST_LOOKED", 100)
+    members = tuple(range(51))
+    log = log_of(
+        {
+            "rank": [0, 0], "group": [0, 1], "sequence": [1, 1],
+            "kind": [int(Kind.COLLECTIVE)] * 2, "state": [int(State.STARTED)] * 2,
+        },
+        groups=(Group("a", members=members), Group("b", members=members)),
+    )  # fmt: skip
+    found = hang.judge(log)
+    assert (found.holdup, found.culprits) == (Holdup.INSUFFICIENT, ())

@@ -179,3 +179,18 @@ def test_of_sequences_of_unequal_length_nobody_is_named_though_the_last_stage_is
     )
     assert (verdict.holdup, verdict.culprits) == (Holdup.IMBALANCE, ())
     assert verdict.innocent
+
+
+def test_of_a_log_of_very_many_steps_and_edges_nobody_is_named():
+    number = np.arange(20_000)
+    log = log_of(
+        {
+            "rank": number * 0, "step": number, "peer": number + 1, "bytes": number * 0 + 1,
+            "kind": number * 0 + int(Kind.SEND), "started_ns": number * 10,
+            "ended_ns": number * 10 + 5,
+        },
+        ops=("send",),
+    )  # fmt: skip
+    found = slow.judge(log)
+    assert found.holdup is Holdup.INSUFFICIENT
+    assert "sums" in found.summary

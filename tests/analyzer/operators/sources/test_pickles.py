@@ -15,7 +15,12 @@ SCALARS = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
     | st.binary(max_size=300)
 )  # fmt: skip
-KEYS = st.text(max_size=9) | st.integers() | st.booleans() | st.none()
+KEYS = (
+    st.text(max_size=9)
+    | st.integers(1 - pickles.MAX_KEY, pickles.MAX_KEY - 1)
+    | st.booleans()
+    | st.none()
+)
 VALUES = st.recursive(
     SCALARS,
     lambda inner: (
@@ -126,10 +131,28 @@ def test_a_value_that_holds_itself_is_refused():
 
 def test_what_is_shared_is_walked_once():
     value = ["x"]
-    for _ in range(pickles.MAX_DEPTH - 1):
+    for _ in range(6):
         value = [value] * 10
     read = pickles.plain(pickle.dumps(value))
     assert read[0] is read[9]
+
+
+def test_what_is_shared_again_and_again_is_counted_as_often_as_it_is_used():
+    body = b"\x80\x04]q\x000"
+    for level in range(30):
+        here = bytes([level])
+        body += b"](h" + here + b"h" + here + b"eq" + bytes([level + 1]) + b"0"
+    with pytest.raises(RemoteProtocolError, match="each counted as often as it is used"):
+        pickles.plain(body + b"h\x1e.")
+
+
+def test_keys_that_may_all_have_one_hash_are_refused():
+    one = (1 << 61) - 1
+    assert hash(2 * one) == hash(one)
+    with pytest.raises(RemoteProtocolError, match="a key that is too large"):
+        pickles.plain(pickle.dumps({one: 1, 2 * one: 2}, 4))
+    with pytest.raises(RemoteProtocolError, match="a float as a key"):
+        pickles.plain(pickle.dumps({0.5: 1}, 4))
 
 
 def test_a_key_is_a_scalar():

@@ -170,3 +170,16 @@ def test_damage_is_an_error_of_ours(data):
         judge(ras.log({"a": ras.status_of_text(bytes(content))}))
     except RemoteProtocolError:
         return
+
+
+def test_very_many_large_communicators_are_an_error():
+    many = [{"hash": str(number), "size": ras.MAX_RANKS, "ranks": []} for number in range(9)]
+    with pytest.raises(RemoteProtocolError, match="communicators of 9000000 ranks"):
+        ras.status_of({"communicators": many})
+
+
+def test_very_many_large_communicators_in_text_are_an_error():
+    lines = [f"#0-{number} ({number:x}) RUNNING" for number in range(9)]
+    row = f"0 1 8 8 {ras.MAX_RANKS} {ras.MAX_RANKS} RUNNING OK"
+    with pytest.raises(RemoteProtocolError, match="communicators of 9000000 ranks"):
+        ras.status_of_text("\n".join([row, *lines]).encode())

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
+import fcntl
 import os
+from pathlib import Path
 
 import pytest
 
-from netagent.adapters.host.rings import KEEP_S, MOST_AT_ONCE, Rings
+from netagent.adapters.host.rings import KEEP_S, MOST_AT_ONCE, Rings, _netns_of_writer
 from netagent.config import OperatorsConfig
 from netagent.host.facts import Namespace
 from netagent.model.ids import EndpointId
@@ -67,6 +69,53 @@ def test_a_process_is_in_the_container_whose_namespace_it_names(rings, ring, tmp
     rings.place({})
     look(rings, tmp_path)
     assert rings.close_window().processes[0].container == "a-2"
+
+
+def test_a_process_cannot_claim_the_namespace_of_another_container(
+    rings, ring, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("netagent.adapters.host.rings._netns_of_writer", lambda file: 78)
+    ring.say({"job": "train-a", "rank": 2, "world": 4, "netns": 77})
+    rings.place(
+        {
+            EndpointId("a-2", 0): Namespace("/proc/7/ns/net", 77),
+            EndpointId("b-0", 0): Namespace("/proc/8/ns/net", 78),
+        }
+    )
+    look(rings, tmp_path)
+    assert rings.close_window().processes[0].container == "b-0"
+
+
+def test_of_a_ring_whose_writer_is_not_known_the_container_is_not_either(rings, ring, tmp_path):
+    ring.say({"job": "train-a", "rank": 2, "world": 4, "netns": 77})
+    rings.place({EndpointId("a-2", 0): Namespace("/proc/7/ns/net", 77)})
+    fcntl.flock(ring._file, fcntl.LOCK_UN)
+    look(rings, tmp_path)
+    assert rings.close_window().processes[0].container == ""
+
+
+def test_who_writes_a_ring_is_known_from_its_lock(ring):
+    with ring.path.open("rb") as file:
+        assert _netns_of_writer(file.fileno()) == Path("/proc/self/ns/net").stat().st_ino
+        fcntl.flock(ring._file, fcntl.LOCK_UN)
+        assert _netns_of_writer(file.fileno()) == 0
+
+
+def test_very_many_files_hide_no_ring_that_is_known(rings, ring, tmp_path, monkeypatch):
+    look(rings, tmp_path)
+    monkeypatch.setattr("netagent.adapters.host.rings.MOST_FILES", 0)
+    look(rings, tmp_path)
+    assert set(rings.tally.processes) == {ring.path.name}
+
+
+def test_no_more_lines_are_read_than_any_writer_of_ours_has(rings, tmp_path):
+    line = b'{"job":"late","rank":1,"world":2}\n'
+    size = 1 << 20
+    head = form.Head(64, size, 0, size, 1, 0, 0, 0)
+    body = form.pack_head(head).ljust(form.HEAD_BYTES, b"\0") + b" " * (size - len(line)) + line
+    (tmp_path / "9.ring").write_bytes(body)
+    look(rings, tmp_path)
+    assert rings.close_window().processes[0].job == "job"
 
 
 def test_an_end_that_came_later_is_read_too(rings, ring, clock, tmp_path):
@@ -168,6 +217,19 @@ def test_a_question_is_answered_from_the_ring(rings, ring, tmp_path):
     reply = rings.answer(OperatorsRequest(job="train-a", most=2))
     assert list(unpack(reply, "sequence")) == [2, 3]
     assert rings.answer(OperatorsRequest(job="train-b")).processes == ()
+
+
+def test_of_a_time_that_is_past_the_newest_records_are_answered(rings, ring, tmp_path):
+    for number in range(1, 101):
+        ring.add(RECORD._replace(sequence=number, begun_ns=number, waited_ns=number))
+    look(rings, tmp_path)
+    (process,) = rings.tally.processes.values()
+    until_ns = process.wall_ns(51)
+    reply = rings.answer(OperatorsRequest(job="train-a", most=60, until_ns=until_ns))
+    assert list(unpack(reply, "sequence")) == list(range(41, 51))
+    since_ns = process.wall_ns(48)
+    asked = OperatorsRequest(job="train-a", most=100, since_ns=since_ns, until_ns=until_ns)
+    assert list(unpack(rings.answer(asked), "sequence")) == [48, 49, 50]
 
 
 def test_without_leave_it_does_nothing(tmp_path, clock):
