@@ -37,7 +37,10 @@ class Training:
     def start(
         self, *, dp: int, pp: int, environment: Mapping[str, str] | None = None, **options: float
     ) -> None:
-        """Start every rank, and return once the job knows its groups."""
+        """Start every rank, and return once the job knows its groups.
+
+        In values of `environment`, ``{host}`` stands for the number of the rank's host.
+        """
         ranks = len(self.endpoints)
         tp = ranks // (dp * pp)
         if dp * pp * tp != ranks:
@@ -47,8 +50,9 @@ class Training:
         self._folder.mkdir(parents=True)
         degrees = ("--dp", str(dp), "--pp", str(pp), "--tp", str(tp))
         more = [part for name, value in options.items() for part in (_flag(name), str(value))]
-        given = [f"{name}={value}" for name, value in (environment or {}).items()]
         for rank, endpoint in enumerate(self.endpoints):
+            host = str(endpoint.container.host)
+            given = [f"{n}={v.replace('{host}', host)}" for n, v in (environment or {}).items()]
             self._processes.start(
                 self._name(rank),
                 *("env", f"GLOO_SOCKET_IFNAME={endpoint.interface}", "OMP_NUM_THREADS=1"),

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A real job whose agents collect what it records: who holds it up is told as it happens."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.conftest import OVS, ROOT, require
+from tests.lab import Lab
+from tests.lab.commands import run as command
+from tests.lab.demo import Observer
+from tests.lab.operators import TASK, UPLINK_KBIT
+from tests.lab.shape import namespace, rnic
+from tests.lab.training import Training
+from tests.lab.wrong import NOTE
+
+pytestmark = pytest.mark.lab
+WITHIN_S = 180.0
+"""Seconds for a verdict: records of a minute are asked for every twenty seconds."""
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    for each in (ROOT, OVS):
+        require(each)
+    pytest.importorskip("torch", reason="needs Debian's python3-torch")
+    made = Lab()
+    try:
+        made.up(tasks=(TASK,), traffic=None)
+        services = made.services()
+        for host in range(made.state().shape.hosts):
+            rings = made.directory / "operators" / f"h{host}"
+            with (made.directory / f"h{host}" / "agent.toml").open("a") as file:
+                file.write(f'\n[operators]\nenabled = true\nfolder = "{rings}"\n')
+            services.restart_agent(host)
+        yield made
+    finally:
+        assert made.down() == []
+
+
+@pytest.fixture(scope="module")
+def job(lab: Lab) -> Iterator[Training]:
+    state = lab.state()
+    training = Training(lab.directory, state.containers, state.shape.rails)
+    rings = f"{lab.directory}/operators/h{{host}}"
+    given = {"NETAGENT_TORCH": "1", "NETAGENT_OPERATORS": rings, "NETAGENT_JOB": TASK}
+    training.start(
+        dp=2, pp=2, environment=given, forward_s=0.03, pause_s=0.1, load_s=0.02,
+        microbatches=2, norm=1, hidden=128, tokens=64,
+    )  # fmt: skip
+    try:
+        yield training
+    finally:
+        training.stop()
+
+
+@pytest.fixture
+def observer(lab: Lab) -> Iterator[Observer]:
+    with lab.services().client() as client:
+        yield Observer(client)
+
+
+def verdict_of(observer: Observer) -> dict[str, Any] | None:
+    answer = observer.client.get(f"/v1/operators/{TASK}")
+    found: dict[str, Any] | None = answer.json()["verdict"] if answer.is_success else None
+    return found
+
+
+def active(observer: Observer) -> dict[str, dict[str, Any]]:
+    told = observer.client.get("/v1/incidents").json()["incidents"]
+    return {each["component"]: each for each in told if each["state"] != "recovered"}
+
+
+def test_of_a_job_that_is_well_nobody_is_named(job: Training, observer: Observer) -> None:
+    found = observer.wait(
+        lambda: (v := verdict_of(observer)) and v["iterations"] >= 5 and v, timeout_s=WITHIN_S
+    )
+    assert found, "no verdict"
+    assert (found["culprits"], found["innocent"]) == ([], True)
+    ranks = observer.client.get(f"/v1/operators/{TASK}").json()["ranks"]
+    assert sorted(each["rank"] for each in ranks) == list(range(8))
+    assert active(observer) == {}
+
+
+def test_a_rank_that_computes_slowly_is_named_and_the_network_is_innocent(
+    lab: Lab, job: Training, observer: Observer
+) -> None:
+    note = job.folder / NOTE
+    note.write_text(json.dumps({"kind": "slow-rank", "rank": 3, "factor": 5.0}))
+    name = f"rank {TASK}/3"
+    try:
+        observer.wait(lambda: name in active(observer), timeout_s=WITHIN_S)
+        assert active(observer).keys() == {name}
+        told = active(observer)[name]
+        assert (told["layer"], told["symptom"]) == ("job", "held up")
+        assert "the network is innocent" in told["summary"]
+    finally:
+        note.unlink()
+    observer.wait(lambda: not active(observer), timeout_s=WITHIN_S)
+    assert active(observer) == {}
+
+
+def test_a_slow_uplink_is_one_incident_by_probes_and_by_operators(
+    lab: Lab, job: Training, observer: Observer
+) -> None:
+    where, interface = namespace("h1"), rnic(0)
+    bucket = ("tbf", "rate", f"{UPLINK_KBIT}kbit", "burst", "16000", "latency", "500ms")
+    command("tc", "-n", where, "qdisc", "replace", "dev", interface, "root", *bucket)
+    try:
+        observer.wait(
+            lambda: any(
+                "operators of" in str(each["evidence"]) for each in active(observer).values()
+            ),
+            timeout_s=WITHIN_S,
+        )
+        told = active(observer)
+        assert told.keys() == {"rnic h1/rnic0"}
+    finally:
+        command("tc", "-n", where, "qdisc", "del", "dev", interface, "root")
