@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.detect.chance import chances
 from analyzer.detect.operators.case import Case
 from analyzer.detect.operators.votes import BY_CHANCE, Flags, elected, going_with, spread
 from analyzer.operators.aggregate import Floats, Ints
@@ -99,9 +98,12 @@ def _by_chance(late: Floats, usual: float, at: int, named: Flags) -> float:
     """
     over = late > _MOSTLY * usual
     rest = over[:, ~named]
-    rate = (float(rest.sum()) + 0.5) / (rest.size + 1.0)
-    likely = chances(np.array([over[:, at].sum()]), np.array([len(late)]), rate)
-    return float(likely[0]) * len(over[0])
+    # By step, as in one that warms up all are apart. Of independent steps the votes' odds fold.
+    odds = np.ones(1)
+    overall = (float(rest.sum()) + 0.5) / (rest.size + 1.0)
+    for rate in (rest.sum(axis=1) + overall) / (rest.shape[1] + 1.0):
+        odds = np.convolve(odds, (1 - rate, rate))
+    return float(odds[int(over[:, at].sum()) :].sum()) * len(over[0])
 
 
 def _cost(case: Case) -> Floats:

@@ -85,7 +85,7 @@ def test_garbage_that_is_collected_in_three_of_five_steps_is_chance():
 
 
 def test_one_step_in_which_all_are_apart_does_not_hide_a_slow_rank():
-    case = case_of(logged(replace(JOB, steps=5), Injected(Fault.SLOW_RANK, 13, 1.5)))
+    case = case_of(logged(replace(JOB, steps=5), Injected(Fault.SLOW_RANK, 13, 1.4)))
     own, length = case.sums.own_us.copy(), case.sums.length_us.copy()
     own[0] *= np.random.default_rng(2).uniform(15, 40, (own.shape[1], 1))
     length[0] *= 40
