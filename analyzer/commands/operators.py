@@ -29,6 +29,9 @@ examples:
   netagent-analyzer operators operations.parquet --plot job7.png
   netagent-analyzer operators train-a
 
+An operator is what a rank does: a collective, a send, a pass it computes.
+A hang is told from one dump of all ranks; who is slow, from 5 steps on.
+
 SOURCE is a task whose operators agents collect, of which the analyzer says
 what it found last; or a file, or a folder with a file a rank, of one of these:
   dumps of PyTorch's flight recorder, pickles or JSON; the rank is what the
@@ -123,7 +126,10 @@ def read(source: str) -> Log:
     try:
         tables = [path for path in paths if is_table(path, _head(path))]
         if tables:
-            return imported.log(read_table(tables))
+            made = imported.log(read_table(tables))
+            if not len(made):
+                raise ConfigError(source, "no row in it but the columns' names")
+            return made
         return _read(source, paths)
     except OSError as error:
         raise ConfigError(source, f"cannot be read: {error.strerror or error}") from error

@@ -65,6 +65,8 @@ class Units:
     """(steps, units): of these rows."""
     least_us: Floats
     """(steps, units): the shortest; infinite where there is none."""
+    sent_us: Floats
+    """(steps, units): likewise, of sends alone."""
     ends: Ints
     """(units,): 1 for sent, 2 for received, 3 for both; of collectives 3."""
     bytes: Ints
@@ -91,7 +93,7 @@ class Aggregates:
     def nbytes(self) -> int:
         """How many bytes it takes, as single precision and narrow counters."""
         units = self.units
-        return 4 * (self.own_us.size + self.length_us.size + 2 * units.sum_us.size) + (
+        return 4 * (self.own_us.size + self.length_us.size + 3 * units.sum_us.size) + (
             2 * units.count.size + 8 * units.number.size
         )
 
@@ -292,8 +294,9 @@ def _units(rows: _Rows, log: Log) -> Units:
     _check_size(cells)
     key = rows.step[has] * count + place
     took = np.maximum(rows.end[has] - rows.start[has], 0)
-    least = np.full(cells, np.inf)
+    least, sent = np.full(cells, np.inf), np.full(cells, np.inf)
     np.minimum.at(least, key, took)
+    np.minimum.at(sent, key[of == 1], took[of == 1])
     ends, most = np.zeros(count, np.int64), np.full(count, UNKNOWN, np.int64)
     np.bitwise_or.at(ends, place, of)
     np.maximum.at(most, place, rows.bytes[has])
@@ -301,7 +304,7 @@ def _units(rows: _Rows, log: Log) -> Units:
     total = np.asarray(np.bincount(key, took, cells), np.float64)
     return Units(
         number, np.bincount(key, minlength=cells).reshape(shape), total.reshape(shape),
-        least.reshape(shape), ends, most,
+        least.reshape(shape), sent.reshape(shape), ends, most,
     )  # fmt: skip
 
 
@@ -408,13 +411,15 @@ def _joined(parts: Sequence[Units]) -> Units:
     number = np.unique(np.concatenate([each.number for each in parts]))
     steps = len(parts[0].count)
     count, total = np.zeros((steps, len(number)), np.int64), np.zeros((steps, len(number)))
-    least, ends = np.full((steps, len(number)), np.inf), np.zeros(len(number), np.int64)
+    least, sent = np.full((2, steps, len(number)), np.inf)
+    ends = np.zeros(len(number), np.int64)
     most = np.full(len(number), UNKNOWN, np.int64)
     for each in parts:
         at = np.searchsorted(number, each.number)
         count[:, at] += each.count
         total[:, at] += each.sum_us
         least[:, at] = np.minimum(least[:, at], each.least_us)
+        sent[:, at] = np.minimum(sent[:, at], each.sent_us)
         ends[at] |= each.ends
         most[at] = np.maximum(most[at], each.bytes)
-    return Units(number, count, total, least, ends, most)
+    return Units(number, count, total, least, sent, ends, most)

@@ -47,6 +47,9 @@ def read_table(paths: Sequence[Path]) -> Table:
     where the file is damaged, or beyond the limits above; OSError where it cannot be read.
     """
     kinds = {_is_parquet(path) for path in paths}
+    odd = [path.name for path in paths if path.suffix == ".parquet" and not _is_parquet(path)]
+    if odd:
+        raise RemoteProtocolError(f"{odd[0]} is not Parquet: it does not begin with PAR1")
     if len(kinds) != 1:
         raise RemoteProtocolError("CSV and Parquet side by side: give one of them")
     try:

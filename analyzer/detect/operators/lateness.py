@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.detect.operators.case import Case
-from analyzer.detect.operators.votes import Flags, elected, going_with, spread
+from analyzer.detect.operators.votes import BY_CHANCE, Flags, elected, going_with, spread
 from analyzer.operators.aggregate import Floats, Ints
 
 LATE = 0.02
@@ -66,8 +66,11 @@ def slow(case: Case, said: Flags | None = None) -> Slow:
     outstanding = (late > wide[:, None] if said is None else said) & known
     middle = np.median(late, axis=0)
     named = elected(outstanding, known) | _constant(late, middle)
-    usually = np.maximum(late.mean(axis=0), middle)
-    named &= usually > max(LATE, UNLIKE * float(spread(usually)))
+    # Whoever is slow at times shows in means; one step in which all are apart spreads only those.
+    unlike = [
+        each > max(LATE, UNLIKE * float(spread(each))) for each in (late.mean(axis=0), middle)
+    ]
+    named &= unlike[0] | unlike[1]
     effect = np.where(named, _cost(case), 0)
     places = np.flatnonzero(effect > HELD_UP)
     places = places[np.argsort(-effect[places], kind="stable")]
@@ -82,7 +85,25 @@ def _constant(late: Floats, middle: Floats) -> NDArray[np.bool_]:
     """Return who is late in most steps, by more than ranks differ over all steps."""
     wide = max(float(spread(middle)), float(spread(late)) / np.sqrt(len(late)))
     steady = (late > 0).mean(axis=0) >= _STEADY
-    return np.asarray(steady & (middle > max(CONSTANT * wide, LATE)))
+    named = np.asarray(steady & (middle > max(CONSTANT * wide, LATE)))
+    places = np.flatnonzero(named).tolist()
+    kept = [at for at in places if _by_chance(late, middle[at], at, named) < BY_CHANCE]
+    return np.asarray(np.isin(np.arange(len(middle)), kept))
+
+
+def _by_chance(late: Floats, usual: float, at: int, named: Flags) -> float:
+    """Return how likely anybody is by chance half as late as this one so often.
+
+    Garbage that is collected in three steps of five lifts a median, too.
+    """
+    over = late > _MOSTLY * usual
+    rest = over[:, ~named]
+    # By step, as in one that warms up all are apart. Of independent steps the votes' odds fold.
+    odds = np.ones(1)
+    overall = (float(rest.sum()) + 0.5) / (rest.size + 1.0)
+    for rate in (rest.sum(axis=1) + overall) / (rest.shape[1] + 1.0):
+        odds = np.convolve(odds, (1 - rate, rate))
+    return float(odds[int(over[:, at].sum()) :].sum()) * len(over[0])
 
 
 def _cost(case: Case) -> Floats:
@@ -91,7 +112,7 @@ def _cost(case: Case) -> Floats:
     stages = [np.flatnonzero(case.stage == n) for n in range(int(case.stage.max(initial=0)) + 1)]
     most = np.max([_usual(own[:, of]) for of in stages if len(of)], axis=0)
     over = np.maximum(np.nan_to_num(own - most[:, None]), 0)
-    return np.asarray(over.mean(axis=0) / case.step_us.mean())
+    return np.asarray((over / case.step_us[:, None]).mean(axis=0))
 
 
 def _without_echoes(case: Case, places: Ints, excess: Floats, effect: Floats) -> Ints:

@@ -61,13 +61,18 @@ def parts(case: Case, without: Ints) -> Parts:
     if not stages:
         return Parts(0.0, 0.0, 0, 1.0, 0.0)
     known = np.where(case.known, work, np.nan)
-    usual = np.array([np.nanmean(known[:, of]) for of in stages])
+    # Steps are compared with themselves: one that is ten times as long would decide a mean.
+    mean = np.stack([np.nanmean(known[:, of], axis=1) for of in stages])
+    usual = np.nanmedian(mean, axis=1)
     each: Floats = np.stack([np.nanmedian(known[:, of], axis=1) for of in stages])
     worst = int(np.argmax(usual))
     others = np.delete(usual, worst)
-    even, uneven = float(usual.mean()), float(usual.max())
-    lived = float(np.nanmean(np.nanmax(known[:, np.concatenate(stages)], axis=1)))
+    even, uneven = mean.mean(axis=0), mean[worst]
+    lived = np.nanmax(known[:, np.concatenate(stages)], axis=1)
+    lost = [float(np.nanmedian(over / even)) for over in (uneven - even, lived - uneven)]
     steady = float((np.argmax(each, axis=0) == worst).mean())
     at = int(case.stage[stages[worst][0]])
-    times = uneven / float(np.median(others)) if len(others) and np.median(others) > 0 else 1.0
-    return Parts(uneven / even - 1, (lived - uneven) / even, at, times, steady)
+    times = (
+        float(usual[worst] / np.median(others)) if len(others) and np.median(others) > 0 else 1.0
+    )
+    return Parts(lost[0], lost[1], at, times, steady)

@@ -22,8 +22,8 @@ dominates, as in the paper."""
 TOGETHER = 0.01
 """Share of the time that all ranks lose in the same iterations, from which it is told. Chosen."""
 SLIGHT = 0.1
-"""Part of what the worst rank costs, below which another one is not told. Chosen: nobody waits for
-it before the worst is mended."""
+"""Part of what the worst rank costs, below which another one, or a stage, is not told. Chosen:
+nobody waits for it before the worst is mended."""
 SLIGHT_INSIDE = 0.25
 """Part of what an uneven stage costs, below which none of its ranks is told apart. Chosen."""
 _MOST_OF_HOST = 0.8
@@ -83,7 +83,7 @@ def _concluded(case: Case, passes: whatif.Passes | None) -> Verdict:
         parts = replace(parts, partition=shares.partition, chance=shares.chance)
         why = _simulated(shares, whatif.alike(passes))
     slow = _without_slight(case, slow, parts)
-    named = [*_ranks(case, slow), *_stage(case, parts), *_network(_others(case, slow, hot))]
+    named = [*_ranks(case, slow), *_stage(case, parts, slow), *_network(_others(case, slow, hot))]
     named.sort(key=lambda each: -each[0])
     if not named:
         return _nobody(case, parts, why)
@@ -172,8 +172,11 @@ def _hosts(case: Case, slow: lateness.Slow) -> dict[str, list[int]]:
     }  # fmt: skip
 
 
-def _stage(case: Case, parts: partition.Parts) -> Iterator[_Named]:
-    if not parts.uneven:
+def _stage(case: Case, parts: partition.Parts, slow: lateness.Slow) -> Iterator[_Named]:
+    # What it costs is a share of the step without slow ranks, theirs of the step that was.
+    worst = float(slow.effect.max(initial=0))
+    effect = parts.partition * (1 - worst)
+    if not parts.uneven or effect < SLIGHT * worst:
         return
     of = case.sums.ranks[case.stage == parts.stage]
     last = parts.stage == int(case.stage.max())
@@ -182,7 +185,7 @@ def _stage(case: Case, parts: partition.Parts) -> Iterator[_Named]:
         f"work of the others, which costs {parts.partition:.0%} of a step"
     )
     culprit = Culprit(Who.GROUP, tuple(of.tolist()), _sure(parts.steady), why)
-    yield parts.partition, culprit, Holdup.SLOW_RANK
+    yield effect, culprit, Holdup.SLOW_RANK
 
 
 def _without_slight(case: Case, slow: lateness.Slow, parts: partition.Parts) -> lateness.Slow:

@@ -2,21 +2,24 @@
 """Which transfers take longer than others of their kind, and which rank, edge or group that means.
 
 What a transfer took is what the last to come measured (`aggregate`). It is compared with the same
-operation of the same size in other groups, or over other edges. C4D's reading of its delay matrix
-follows: one hot cell is an edge, several that share a rank are that rank's; of a ring that is slow
-as a whole nothing tells which of its links is.
+operation of the same size in other groups, or over other edges. A receiver that comes after all has
+arrived measures nothing, so an edge is slow only where its sends are, too. C4D's reading of its
+delay matrix follows: one hot cell is an edge, several that share a rank are that rank's; of a ring
+that is slow as a whole nothing tells which of its links is.
 """
 
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import comb
 
 import numpy as np
 
+from analyzer.detect.chance import chances
 from analyzer.detect.operators.case import Case
 from analyzer.detect.operators.matrix import FEW, Marks, marks
 from analyzer.detect.operators.verdict import Who
-from analyzer.detect.operators.votes import elected, spread
+from analyzer.detect.operators.votes import BY_CHANCE, Flags, elected, spread
 from analyzer.operators.aggregate import Floats, Ints, edge_of, group_of, op_of
 from analyzer.operators.log import GroupKind
 
@@ -31,6 +34,12 @@ APART = 6.0
 """Standard deviations from its like. Algorithm A6's z. Chosen there."""
 FEWEST_ALIKE = 3
 """Transfers of a kind below which none is unlike the others. Chosen."""
+FEW_ALIKE = 8
+"""Groups up to which half of them may be told slow. Chosen: of more, two kinds that nothing in a
+log tells apart are likelier than so many faults."""
+HALF_SLOWER = 3.0
+"""How many times as long as any of the quicker half these take in each iteration. Chosen: twice
+`SLOWER`, since there is no median to compare with."""
 _OF_ALL = 0.6
 """Share of a rank's transfers that are slow where the rank is what they have in common. Chosen:
 two of three."""
@@ -110,7 +119,14 @@ def _slow(case: Case) -> tuple[list[_Unit], list[frozenset[int]]]:
         cost = np.nan_to_num((least - usual) * instances) / time[:, None]
         wide = APART * spread(least - usual, axis=1)[:, None]
         outstanding = known & (least - usual > np.maximum(wide, (SLOWER - 1) * usual))
-        for at in np.flatnonzero(elected(outstanding, known)):
+        if np.isfinite(sent := units.sent_us[:, places]).any():
+            outstanding &= sent > SLOWER * np.nanmedian(sent, axis=1, keepdims=True)
+        named = elected(outstanding, known)
+        if not named.any() and (half := _half(case, places, least)).any():
+            named, outstanding = half, known & half
+            usual = np.nanmax(least[:, ~half], axis=1, keepdims=True)
+            cost = np.nan_to_num((least - usual) * instances) / time[:, None]
+        for at in np.flatnonzero(named):
             effect = float(cost[:, at].mean())
             number = int(units.number[places[at]])
             times = float(np.nanmedian(least[:, at]) / np.nanmedian(usual))
@@ -118,6 +134,33 @@ def _slow(case: Case) -> tuple[list[_Unit], list[frozenset[int]]]:
             what = case.sums.ops[op_of(number)]
             found.append(_Unit(members[at], effect, share, times, what, edge_of(number)))
     return found, judged
+
+
+def _half(case: Case, places: Ints, least: Floats) -> Flags:
+    """Return which half of few groups is slow; none where that may be how the job is made.
+
+    Of a half the median is between both. Chance would pick another half each time, and what a
+    whole stage does differently may be another network, or other work beside it.
+    """
+    units, nobody = case.sums.units, np.zeros(len(places), bool)
+    groups = [_members(case, int(number)) for number in units.number[places]]
+    sized = units.bytes[places[0]] > 0 and edge_of(int(units.number[places[0]])) is None
+    if not sized or len(places) % 2 or len(places) > FEW_ALIKE or np.isnan(least).any():
+        return nobody
+    order = np.argsort(np.median(least, axis=0))
+    slow, quick = order[len(order) // 2 :], order[: len(order) // 2]
+    apart = least[:, slow].min(axis=1) > HALF_SLOWER * least[:, quick].max(axis=1)
+    by_chance = 1 / comb(len(order), len(slow))
+    votes, of = np.array([apart.sum() - 1]), np.array([len(apart) - 1])
+    if chances(votes, of, by_chance)[0] < BY_CHANCE and _mixed(case, groups, slow, quick):
+        nobody[slow] = True
+    return nobody
+
+
+def _mixed(case: Case, groups: list[frozenset[int]], slow: Ints, quick: Ints) -> bool:
+    """Return whether some stage has groups of both halves."""
+    of = [set(case.stage[np.isin(case.sums.ranks, list(each))].tolist()) for each in groups]
+    return any(of[one] & of[other] for one in slow for other in quick)
 
 
 def _dense(case: Case, slow: list[_Unit]) -> Iterator[_Unit]:

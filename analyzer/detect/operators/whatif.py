@@ -31,6 +31,8 @@ class Pass:
     forward: bool
     needs: tuple[int, int] | None
     """Stage and number of the pass whose result it needs."""
+    chunk: int = 0
+    """Which part of the model, where a stage has several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +108,18 @@ def _stage(log: Log, rows: NDArray[np.int64], ways: Ints, step: NDArray[np.int32
 
 
 def _filled(took: Floats) -> Floats:
-    """Return durations in which a rank's passes of a step that is not whole are as usual."""
+    """Return (ranks, steps, passes) in which what is lacking is as the step's others had it.
+
+    Times what the rank usually takes longer: a step may be ten times as long for everybody.
+    """
     lacks = np.isnan(took)
     if not lacks.any():
         return took
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        usual = np.nanmedian(took, axis=1, keepdims=True)
-    return np.where(lacks, usual, took)
+        usual = np.nanmedian(took, axis=0, keepdims=True)
+        longer = np.nanmedian(took / usual, axis=(1, 2), keepdims=True)
+    return np.where(lacks, usual * longer, took)
 
 
 def _begins(forward: NDArray[np.bool_], microbatch: Ints, op: NDArray[np.int32]) -> Ints:
@@ -141,7 +147,7 @@ def _needs(stages: Sequence[tuple[NDArray[np.bool_], Ints]]) -> tuple[tuple[Pass
             needs = where[at].get((forward, microbatch, on)) if 0 <= on < chunks else None
             if needs is None and 0 <= on < chunks:
                 return None
-            passes_.append(Pass(number, forward, None if needs is None else (at, needs)))
+            passes_.append(Pass(number, forward, None if needs is None else (at, needs), chunk))
         made.append(tuple(passes_))
     return tuple(made)
 
@@ -194,9 +200,10 @@ class Shares:
     slowdown: float
     """How many times as long steps take as if each pass took the mean of its kind."""
     partition: float
-    """Of the ideal step: what is lost because stages differ, ranks at fault left out."""
+    """Of the ideal step: what is lost because stages differ, ranks at fault left out. The median
+    of all steps, as one that is ten times as long would decide a mean."""
     chance: float
-    """Of the ideal step: what is lost because passes of a stage differ, ranks at fault left out."""
+    """Likewise, because passes of a stage differ."""
     ranks: float
     """Share of the slowdown that is gone without the ranks at fault: M_W."""
     last_stage: float
@@ -208,16 +215,17 @@ def shares(passes_: Passes, faulty: Sequence[int]) -> Shares:
     took = passes_.took_us
     bad = [np.isin(ranks, faulty) for ranks in passes_.ranks]
     mended = [_mended(each, own) for each, own in zip(took, bad, strict=True)]
-    ideal, mean = _even(passes_, took), _even(passes_, mended)
+    ideal = _even(passes_, took)
     lived, best = float(replay(passes_, took).mean()), float(replay(passes_, ideal).mean())
-    well, even = float(replay(passes_, mended).mean()), float(replay(passes_, mean).mean())
-    staged = float(replay(passes_, _by_stage(passes_, mended)).mean())
+    well, even = replay(passes_, mended), replay(passes_, _even_by_step(passes_, mended))
+    staged = replay(passes_, _by_stage(passes_, mended))
     without_last = float(replay(passes_, [*took[:-1], ideal[-1]]).mean())
     without = [np.where(own[None, :, None], new, old)
                for old, new, own in zip(took, ideal, bad, strict=True)]  # fmt: skip
     lost = max(lived - best, 1e-9)
     return Shares(
-        lived / best, (staged - even) / even, (well - staged) / even,
+        lived / best, float(np.median((staged - even) / even)),
+        float(np.median((well - staged) / even)),
         (lived - float(replay(passes_, without).mean())) / lost, (lived - without_last) / lost,
     )  # fmt: skip
 
@@ -246,15 +254,24 @@ def _even(passes_: Passes, took: Sequence[Floats]) -> list[Floats]:
     ]
 
 
+def _even_by_step(passes_: Passes, took: Sequence[Floats]) -> list[Floats]:
+    """Return durations in which each pass takes the mean of its direction and step."""
+    steps = range(len(took[0]))
+    each = [_even(passes_, [own[n : n + 1] for own in took]) for n in steps]
+    return [np.concatenate(parts) for parts in zip(*each, strict=True)]
+
+
 def _by_stage(passes_: Passes, took: Sequence[Floats]) -> list[Floats]:
-    """Return durations in which each pass takes the mean of its direction, stage and step."""
+    """Return durations in which each pass takes the mean of its kind and step.
+
+    Those of a stage's last chunk may be longer than its others, which is no chance.
+    """
     made = []
     for own, each in zip(passes_.order, took, strict=True):
-        ahead = np.array([one.forward for one in own])
+        kinds = np.array([2 * one.chunk + one.forward for one in own])
         usual = np.empty_like(each)
-        for some in (ahead, ~ahead):
-            if some.any():
-                usual[:, :, some] = each[:, :, some].mean(axis=(1, 2), keepdims=True)
+        for some in (kinds == kind for kind in np.unique(kinds)):
+            usual[:, :, some] = each[:, :, some].mean(axis=(1, 2), keepdims=True)
         made.append(usual)
     return made
 

@@ -69,7 +69,9 @@ class Files:
         if not self._strange:
             return "no file in it"
         name, reason = next(iter(self._strange.items()))
-        return f"{len(self._strange)} files, none of a format that is known; {name}: {reason}"
+        several = len(self._strange) > 1
+        which = f"{len(self._strange)} files, none" if several else "a file, not"
+        return f"{which} of a format that is known (see --help); {name}: {reason}"
 
     def _notes(
         self,

@@ -219,6 +219,9 @@ def _notes(columns: Mapping[str, NDArray[Any]]) -> Sequence[str]:
     alone = int((np.isin(kind, (Kind.SEND, Kind.RECV)) & (columns["peer"] == UNKNOWN)).sum())
     if alone:
         notes.append(f"{alone} transfers name no peer")
+    known = (columns["started_ns"] != NEVER) & (columns["ended_ns"] != NEVER)
+    if backwards := int((known & (columns["ended_ns"] < columns["started_ns"])).sum()):
+        notes.append(f"{backwards} operations end before they begin: they count as no time")
     if len(kind) and not (columns["ended_ns"] != NEVER).any():
         notes.append("no operation has an end")
     return notes

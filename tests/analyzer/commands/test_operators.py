@@ -70,7 +70,9 @@ def test_one_file_and_hidden_ones_and_tables(tmp_path, capsys):
     ("name", "content", "reason"),
     [
         ("none", None, "no such file or folder"),
-        ("x", b"?", "1 files, none of a format that is known; x: neither a pickle nor JSON"),
+        ("x", b"?", "a file, not of a format that is known (see --help); x: neither a pickle"),
+        ("x.csv", b"rank,kind,op,start_us,end_us\n", "no row in it but the columns' names"),
+        ("x.parquet", b"rank,kind", "x.parquet is not Parquet: it does not begin with PAR1"),
         ("x.csv", b"a,b\n1,2\n", "no column rank, kind, op, start_us, end_us; there are a, b"),
     ],
 )

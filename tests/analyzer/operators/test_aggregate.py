@@ -84,6 +84,7 @@ def test_a_transfer_took_what_the_last_to_come_measured():
     assert [edge_of(number) for number in units.number.tolist()] == [None, (0, 1)]
     assert [group_of(int(units.number[0])), op_of(int(units.number[0]))] == [0, 3]
     assert units.least_us.tolist() == [[7.0, 3.0]]
+    assert units.sent_us.tolist() == [[np.inf, 3.0]]
     assert units.count.tolist() == [[2, 2]]
     assert units.sum_us.tolist() == [[57.0, 96.0]]
     assert units.ends.tolist() == [3, 3]
@@ -109,7 +110,7 @@ def test_parts_together_are_the_whole(source):
     assert joined.labels == whole.labels
     assert np.array_equal(joined.ranks, whole.ranks)
     assert np.allclose(joined.own_us, whole.own_us, atol=0.001)
-    for name in ("number", "count", "sum_us", "least_us", "ends", "bytes"):
+    for name in ("number", "count", "sum_us", "least_us", "sent_us", "ends", "bytes"):
         assert np.allclose(getattr(joined.units, name), getattr(whole.units, name))
 
 

@@ -65,3 +65,29 @@ def test_a_rank_that_waited_in_what_was_not_logged_is_no_suspect_beside_a_slow_o
     own = quiet.sums.own_us.copy()
     own[:, 13, -1] += 50_000
     assert _named(replace(quiet, sums=replace(quiet.sums, own_us=own))) == [13]
+
+
+def _with_own(case, own):
+    return replace(case, sums=replace(case.sums, own_us=own))
+
+
+def test_garbage_that_is_collected_in_three_of_five_steps_is_chance():
+    case = case_of(logged(Job(data=64, stages=4, steps=5)))
+    rng = np.random.default_rng(1)
+    own = case.sums.own_us.copy()
+    some = rng.random(own.shape[:2]) < 0.08
+    some[:, 9] = [True, True, True, False, False]
+    own[:, :, 0] += some * 0.08 * case.step_us[:, None]
+    own[3:, 9, 0] += 100  # never quicker than its peers
+    assert _named(_with_own(case, own)) == []
+    own[:, 9, 0] = case.sums.own_us[:, 9, 0] + 0.2 * case.step_us
+    assert _named(_with_own(case, own)) == [int(case.sums.ranks[9])]
+
+
+def test_one_step_in_which_all_are_apart_does_not_hide_a_slow_rank():
+    case = case_of(logged(replace(JOB, steps=5), Injected(Fault.SLOW_RANK, 13, 1.4)))
+    own, length = case.sums.own_us.copy(), case.sums.length_us.copy()
+    own[0] *= np.random.default_rng(2).uniform(15, 40, (own.shape[1], 1))
+    length[0] *= 40
+    case = replace(case, sums=replace(case.sums, own_us=own, length_us=length))
+    assert _named(case) == [13]

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -42,3 +44,10 @@ def test_a_rank_at_fault_makes_no_stage_uneven():
 def test_without_anybody_left_nothing_is_lost():
     case = case_of(logged(Job(data=1, stages=1, steps=6)))
     assert parts(case, np.array([0])).partition == 0.0
+
+
+def test_one_step_that_is_uneven_by_chance_and_long_does_not_hide_a_stage():
+    case = case_of(logged(Job(steps=6, last_stage=1.4)))
+    own = case.sums.own_us.copy()
+    own[0] *= np.random.default_rng(1).uniform(15, 40, (own.shape[1], 1))
+    assert parts(replace(case, sums=replace(case.sums, own_us=own)), NOBODY).uneven

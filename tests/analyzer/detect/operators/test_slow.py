@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analyzer.commands.operators import read
 from analyzer.detect.operators import slow
 from analyzer.detect.operators.verdict import Holdup, Who
 from analyzer.operators.log import NEVER, Group, Kind, Place, log_of
@@ -13,6 +15,7 @@ from analyzer.simulate.operators.faults import NETWORK, NOBODY, Fault, Injected,
 from analyzer.simulate.operators.job import Job
 from tests.analyzer.detect.operators.jobs import NAMELESS, SOURCES, logged
 
+RECORDED = Path(__file__).parents[2] / "operators" / "recorded"
 JOB = Job(data=16, stages=4, tensor=2, steps=20)
 TOLD = {
     Fault.SEQUENCES: Holdup.IMBALANCE, Fault.EXPERTS: Holdup.IMBALANCE,
@@ -194,3 +197,17 @@ def test_of_a_log_of_very_many_steps_and_edges_nobody_is_named():
     found = slow.judge(log)
     assert found.holdup is Holdup.INSUFFICIENT
     assert "sums" in found.summary
+
+
+@pytest.mark.parametrize(("factor", "both"), [(1.6, True), (5.0, False)])
+def test_a_stage_is_not_told_beside_a_rank_that_costs_ten_times_as_much(factor, both):
+    job = Job(data=8, stages=4, steps=10, last_stage=1.25)
+    found = slow.judge(logged(job, Injected(Fault.SLOW_RANK, 29, factor)))
+    assert (Who.RANK, (29,)) in [(each.kind, each.ranks) for each in found.culprits]
+    assert len(found.culprits) == 1 + both
+
+
+def test_of_a_recorded_job_whose_slow_link_two_rings_of_four_cross_both_are_named():
+    found = slow.judge(read(str(RECORDED / "slow-link.csv.gz")))
+    assert found.holdup is Holdup.SLOW_COMMUNICATION
+    assert {each.ranks for each in found.culprits} == {(0, 4), (2, 6)}

@@ -6,7 +6,8 @@ import pytest
 
 from analyzer.detect.operators.transfers import HELD_UP, HELD_UP_GUESSED, hot
 from analyzer.detect.operators.verdict import Who
-from analyzer.operators.log import Kind, log_of
+from analyzer.operators.aggregate import edge_of, group_of, op_of
+from analyzer.operators.log import GroupKind, Kind, log_of
 from analyzer.simulate.operators.faults import Fault, Injected
 from analyzer.simulate.operators.job import Job
 from analyzer.simulate.operators.logs import HOOKS
@@ -106,3 +107,54 @@ def test_where_all_send_to_each_other_their_matrix_tells_which_side_it_is(slow, 
     assert (found.kind, found.ranks) == (kind, ranks)
     assert found.what.startswith(what)
     assert hot(case_of(_dense(lambda *_: False))) == []
+
+
+def _halved(slow, steps=8, times=8.0, size=4096):
+    """Return a case of four rings of two stages, of which those at `slow` take so many times."""
+    job = Job(data=2, stages=2, tensor=2, steps=steps)
+    case = case_of(logged(job, source=HOOKS))
+    units = case.sums.units
+    rings = [
+        n for n, number in enumerate(units.number.tolist())
+        if edge_of(number) is None and case.groups[group_of(number)].kind is GroupKind.DATA
+    ]  # fmt: skip
+    first = op_of(int(units.number[rings[0]]))
+    rings = [n for n in rings if op_of(int(units.number[n])) == first]
+    assert len(rings) == 4
+    least, sizes = units.least_us.copy(), units.bytes.copy()
+    sizes[rings] = size
+    least[:, [rings[n] for n in slow]] *= times
+    units = replace(units, least_us=least, bytes=sizes)
+    members = [case.groups[group_of(int(units.number[n]))].members for n in rings]
+    return replace(case, sums=replace(case.sums, units=units)), members
+
+
+def test_of_four_rings_the_two_that_are_slow_in_all_iterations_are_named():
+    case, members = _halved((0, 2))
+    named = {(each.kind, each.ranks) for each in hot(case)}
+    assert named == {(Who.GROUP, members[0]), (Who.GROUP, members[2])}
+    # Of four there are six pairs: in five iterations chance may pick one throughout.
+    assert hot(_halved((0, 2), steps=5)[0]) == []
+    assert hot(_halved((0, 2), times=2.5)[0]) == []
+    assert hot(_halved((0, 2), size=-1)[0]) == []
+
+
+def test_a_stage_whose_rings_are_all_slow_may_be_made_so():
+    _, members = _halved(())
+    assert set(members[0]) | set(members[1]) == {0, 1, 2, 3}
+    assert hot(_halved((0, 1))[0]) == []
+
+
+def test_a_receiver_that_comes_after_all_has_arrived_does_not_accuse_the_others():
+    case = case_of(logged(JOB, source=HOOKS))
+    units = case.sums.units
+    edges = [n for n, number in enumerate(units.number.tolist()) if edge_of(number) is not None]
+    least = units.least_us.copy()
+    least[:, edges[3:]] = 1.0
+    least[:, edges[:3]] = 0.02 * case.step_us[:, None]
+    late = replace(units, least_us=least)
+    assert hot(replace(case, sums=replace(case.sums, units=late))) == []
+    sent = units.sent_us.copy()
+    sent[:, edges[:3]] = least[:, edges[:3]]
+    slow = replace(late, sent_us=sent)
+    assert len(hot(replace(case, sums=replace(case.sums, units=slow)))) > 0

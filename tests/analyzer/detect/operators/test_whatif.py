@@ -7,6 +7,7 @@ import pytest
 from analyzer.detect.operators.iterations import iterations
 from analyzer.detect.operators.positions import stages
 from analyzer.detect.operators.whatif import Pass, Passes, alike, passes, replay, shares
+from analyzer.operators.log import Kind
 from analyzer.simulate.operators.clockwork import run
 from analyzer.simulate.operators.faults import Fault, Injected
 from analyzer.simulate.operators.harm import harm
@@ -101,3 +102,35 @@ def test_a_schedule_that_waits_for_itself_is_refused():
     stuck = Passes(((Pass(0, forward=True, needs=(0, 0)),),), (np.ones((1, 1, 1)),), (np.zeros(1),))
     with pytest.raises(ValueError, match="waits for itself"):
         replay(stuck, stuck.took_us)
+
+
+def test_a_first_step_in_which_ranks_warm_up_is_no_chance():
+    told = _passes(logged(Job(data=4, steps=5, last_stage=1.35)))
+    took = [each.copy() for each in told.took_us]
+    rng = np.random.default_rng(1)
+    for each in took:
+        each[0] *= rng.uniform(15, 40, (each.shape[1], 1))
+    found = shares(replace(told, took_us=tuple(took)), [])
+    assert found.partition > 4 * found.chance
+
+
+def test_a_last_chunk_that_is_long_is_no_chance():
+    told = _passes(logged(Job(data=4, steps=5, chunks=2)))
+    last = told.took_us[-1].copy()
+    last[:, :, [each.number for each in told.order[-1] if each.chunk == 1]] *= 2
+    found = shares(replace(told, took_us=(*told.took_us[:-1], last)), [])
+    assert found.partition > 0.1
+    assert found.partition > 4 * found.chance
+
+
+def test_a_rank_whose_log_has_only_a_long_step_whole_is_not_slow_in_the_others():
+    log = logged(Job(data=4, steps=6))
+    steps = np.unique(log.step)
+    long = np.where(log.step == steps[0], 10, 1)
+    log = replace(log, ended_ns=log.started_ns + long * log.duration_ns)
+    lacks = np.zeros(len(log), bool)
+    for step in steps[1:]:
+        computed = (log.rank == 0) & (log.step == step) & (log.kind == Kind.COMPUTE)
+        lacks[np.flatnonzero(computed)[3]] = True
+    took = _passes(log.take(~lacks)).took_us[0]
+    assert np.allclose(took[1:, 0], np.median(took[1:, 1:], axis=1), rtol=0.1)

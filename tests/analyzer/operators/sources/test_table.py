@@ -125,3 +125,8 @@ def test_a_table_without_rows_is_a_log_without_operators():
 def test_what_is_no_operator_is_refused(rank, kind, reason):
     with pytest.raises(RemoteProtocolError, match=reason):
         log([(rank, kind, "x", "", 0, 1)])
+
+
+def test_what_ends_before_it_begins_is_noted():
+    made = log([(0, "compute", "x", "", 5, 2), (0, "compute", "x", "", 5, 7)])
+    assert made.notes == ("1 operations end before they begin: they count as no time",)
