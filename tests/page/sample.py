@@ -301,7 +301,11 @@ def incident(name: str = "5e1f20aa41c2") -> Plain:
             {"text": "See its path from h0", "command": "netagent path train-a-0/rail0 10.0.0.12"},
         ],
         "runbook": {"title": "A link loses", "href": "https://example.com/runbooks/link-loss"},
-        "recording": {"command": "netagent-analyzer replay recording.zst --incident 5e1f20aa41c2"},
+        "hit": [{"task": "train-a", "endpoints": 4}],
+        "recording": {
+            "command": "netagent-analyzer replay recording.zst --incident 5e1f20aa41c2",
+            "href": "/v1/views/incident/5e1f20aa41c2/recording", "bytes": 48_211,
+        },
     }  # fmt: skip
 
 

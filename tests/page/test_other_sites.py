@@ -141,7 +141,7 @@ def test_another_site_leads_nobody_into_another_session(attacked: Attacked) -> N
     assert cookie(attacked) == before
     tab.evaluate("url => { location.href = url; }", url)
     tab.wait_for_url(url)
-    assert "another site" in tab.text_content("body")
+    assert "Another site asks" in tab.text_content("body")
     assert cookie(attacked) == before
     # Whoever pastes it means it.
     attacked.context.new_page().goto(url)
