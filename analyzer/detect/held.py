@@ -63,6 +63,10 @@ class Held:
         """Return the verdicts that still say something, as of the newest window."""
         return tuple(job for job in self._told.values() if self._seen_ns < job.at_ns + STALE_NS)
 
+    def _heard(self) -> set[str]:
+        """Return the tasks of which something is known: who cannot tell acquits nobody."""
+        return {job.task for job in self.current if job.verdict.holdup is not Holdup.INSUFFICIENT}
+
     def detect(self, seen: Seen) -> Asking[list[Anomaly]]:
         """Return the parts that hold a job up."""
         yield from ()  # nobody can be asked
@@ -79,7 +83,7 @@ class Held:
         """Return whether a job that can still be seen no longer names any of them, or is gone."""
         named = {part for job in self.current for part in parts_of(job)}
         tasks = {end.task for end in seen.endpoints.values()}
-        heard = {job.task for job in self.current}
+        heard = self._heard()
         for each in subjects:
             is_unread = isinstance(each, Component) and any(
                 task in tasks and task not in heard for task in _tasks_of(each, tasks)
@@ -90,7 +94,7 @@ class Held:
 
     def unread(self, subjects: Collection[Subject]) -> bool:
         """Return whether these are ranks or jobs of which no verdict says anything now."""
-        heard = {job.task for job in self.current}
+        heard = self._heard()
         parts = [each for each in subjects if isinstance(each, Component)]
         mine = [each for each in parts if each.kind in {Kind.RANK, Kind.TASK}]
         return bool(mine) and not any(_tasks_of(each, heard) for each in mine)

@@ -51,6 +51,8 @@ AT_ONCE = 16
 """Most hosts that are asked at once."""
 
 NOTHING = Verdict(Holdup.NOTHING, "no rank waits less than its peers, and the job goes on")
+UNTIMED = Verdict(Holdup.INSUFFICIENT, "no operator that ended was recorded in the last minute")
+SOME_AWAY = "not all hosts answered with what their ranks recorded"
 
 log = structlog.get_logger()
 
@@ -158,7 +160,13 @@ class Jobs:
             for each in heard
             if each.process.rank in ranks
         }
-        return await asyncio.to_thread(_judged, replies, asked)
+        verdict = await asyncio.to_thread(_judged, replies, asked)
+        away = sorted({host for host, _ in asked} - {host for host, _ in replies})
+        if not away or verdict.culprits:
+            return verdict
+        # Who was not heard may be who is waited for.
+        missing = (*verdict.missing, f"records of {len(away)} hosts, such as {away[0]}")
+        return replace(verdict, holdup=Holdup.INSUFFICIENT, summary=SOME_AWAY, missing=missing)
 
     async def _records(
         self, job: str, heard: Iterable[Known], ranks: Collection[int], now_ns: int
@@ -263,4 +271,4 @@ def _judged(
     Hosts answer one after the other, so what has not ended yet says nothing of who lags.
     """
     found = log_of_replies(replies, asked)
-    return slow.judge(found.take(found.state == State.ENDED)) or NOTHING
+    return slow.judge(found.take(found.state == State.ENDED)) or UNTIMED

@@ -58,6 +58,16 @@ def test_a_collector_that_lags_neither_blames_nor_acquits():
     assert not held.unread([RANK])
 
 
+def test_a_verdict_that_cannot_tell_acquits_nobody():
+    held = Held()
+    held.tell([job(slow(5))])
+    anomalies(held)
+    held.tell([job(holdup=Holdup.INSUFFICIENT)])
+    assert anomalies(held) == []
+    assert not held.over([RANK], seen())
+    assert held.unread([RANK])
+
+
 def test_a_job_that_is_gone_is_held_up_no_more():
     held = Held()
     held.tell([job(slow(5))])

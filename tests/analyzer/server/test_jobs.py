@@ -248,6 +248,7 @@ def test_a_host_that_does_not_answer_is_nobodys_fault():
     world.say([5] * RANKS)
     assert world.step().verdict.culprits == ()
     assert world.jobs.unanswered == RANKS
+    assert world.jobs.latest("train-a").verdict.holdup is Holdup.INSUFFICIENT
 
 
 def test_of_a_large_job_only_the_groups_of_suspects_are_asked():
