@@ -88,7 +88,9 @@ def _concluded(case: Case, passes: whatif.Passes | None) -> Verdict:
     if not named:
         return _nobody(case, parts, why)
     culprits = tuple(culprit for _, culprit, _ in named)
-    network = any(holdup is Holdup.SLOW_COMMUNICATION for _, _, holdup in named)
+    network = any(each.network for each in culprits)
+    if all(each.network for each in culprits):
+        why = ()  # passes are what ranks compute: what shares of them are lost accuses others
     return Verdict(
         named[0][2], _told(culprits[0]), culprits, innocent=not network,
         evidence=(*(each.why for each in culprits), *why), iterations=len(case.step_us),

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from analyzer.commands.operators import read
+from analyzer.detect.operators.judging import judged
+
 FOLDER = Path(__file__).with_name("recorded")
 TRUTH = {each["name"]: each for each in json.loads((FOLDER / "truth.json").read_text())}
 
@@ -51,3 +54,31 @@ def test_somebody_waits_in_a_collective_that_the_culprit_never_began(name):
             begun[row["group"]] = max(begun[row["group"]], int(row["sequence"]))
     waits = [row for row in found if not row["end_us"] and row["group"] in begun]
     assert any(int(row["sequence"]) > begun[row["group"]] for row in waits)
+
+
+NAMED = {
+    "slow-rank": [(3,)], "slow-loader": [(4,)], "imbalance": [(2, 3, 6, 7)], "stopped": [(5,)],
+    "skipped": [(1,)], "killed": [(6,)],
+    # What all reduce over the uplink or link that is slow.
+    "slow-uplink": [(2, 6)], "slow-link": [(0, 4), (2, 6)],
+}  # fmt: skip
+"""Who is named by each log; of those that are not here nobody is: a loss that costs little, too."""
+
+
+@pytest.mark.parametrize("name", TRUTH)
+def test_who_holds_the_job_up_is_named_and_nobody_else(name):
+    verdict = judged(read(str(FOLDER / f"{name}.csv.gz")))
+    assert sorted(each.ranks for each in verdict.culprits) == NAMED.get(name, [])
+    assert verdict.innocent == (name not in {"slow-uplink", "slow-link"})
+
+
+@pytest.mark.parametrize("name", sorted(TRUTH.keys() - {"imbalance"}))
+def test_before_it_began_nobody_is(name):
+    verdict = judged(read(str(FOLDER / f"{name}.before.csv.gz")))
+    assert (verdict.culprits, verdict.innocent) == ((), True)
+
+
+def test_evidence_that_accuses_the_network_accuses_no_stage():
+    verdict = judged(read(str(FOLDER / "slow-uplink.csv.gz")))
+    assert all(each.network for each in verdict.culprits)
+    assert not [line for line in verdict.evidence if "stage" in line]
