@@ -94,9 +94,12 @@ async def left(lab):
     return await lab.analyzer.store.letters()
 
 
-async def all_stored(lab):
-    """Wait until the database knows what was taken."""
-    await until(lambda: not lab.analyzer.mail._drop and not lab.analyzer.mail._put)
+async def all_stored(lab, *, waiting=None):
+    """Wait until no more than these wait, answers being on their way, and all of it is stored."""
+    mail = lab.analyzer.mail
+    if waiting is not None:
+        await until(lambda: mail.receivers["pager"].outbox.waiting == waiting)
+    await until(lambda: not mail._drop and not mail._put)
     return await left(lab)
 
 
@@ -116,7 +119,7 @@ def test_each_event_arrives_once_and_in_order_whatever_the_receiver_did(tmp_path
         for name in "abc":
             await change(lab, *changes(name))
         await until(lambda: len(receiver.taken) == 9)
-        assert await all_stored(lab) == []
+        assert await all_stored(lab, waiting=0) == []
 
     # Who is given up on because this machine is busy is told once more.
     timeout_s = 2.0 if hangs in script else 20.0
@@ -199,7 +202,7 @@ def test_what_waits_survives_a_restart_and_what_was_taken_is_not_sent_again(tmp_
         await change(lab, incident("b", RECOVERED), incident("c", OPEN))
         with receiver:
             await until(lambda: len(receiver.taken) == 6)
-        assert await all_stored(lab) == []
+        assert await all_stored(lab, waiting=0) == []
 
     with receiver:
         pass  # to have a port
@@ -265,7 +268,7 @@ def test_a_disk_that_refuses_keeps_nobody_from_being_told_and_is_written_later(
         await change(lab, *changes("b", OPEN))
         await until(lambda: len(receiver.attempts) >= 3)
         del store.put_incidents, store.change_letters
-        [waiting] = await all_stored(lab)
+        [waiting] = await all_stored(lab, waiting=1)
         assert waiting.incident == "b"
         await until(lambda: lab.analyzer.journal.unstored == 0)
         assert {each.id for each in await store.incidents()} == {"a", "b"}
