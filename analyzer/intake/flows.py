@@ -135,7 +135,7 @@ class FlowNumbers:
     """Cache: host -> keys of its flows, in order, and their numbers."""
     _restored: tuple[NDArray[np.int64], NDArray[np.int64]] = _NOBODY
     """Cache: the same of flows that were numbered together, as after a start. There they are found
-    in less time than in `_numbers`, of which a million take hundreds of megabytes."""
+    in less time than in `_numbers`, which takes a hundred megabytes for a million."""
 
     changes: int = 0
     """How often an endpoint got or lost a number."""
