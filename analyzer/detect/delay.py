@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.detect.contract import Seen
+from analyzer.intake.places import met
 from analyzer.intake.table import NOBODY, Owners, WindowTable
 from analyzer.questions import Asking
 from netagent.model.anomaly import Anomaly, Subject
@@ -110,17 +111,17 @@ def delays_of(table: WindowTable, owners: Owners) -> dict[str, float]:
     owner, names = owners
     other = owner[table.ends[1]]
     mine = np.flatnonzero(is_enough[table.host] & (other != NOBODY))
-    met, place = np.unique(table.host[mine] * len(names) + other[mine], return_inverse=True)
+    both, place = met(table.host[mine] * len(names) + other[mine], hosts * len(names))
     answered, late = (
-        np.bincount(place, each, len(met))
+        np.bincount(place, each, len(both))
         for each in (count[mine], count[mine] * rows.responder_ns[mine])
     )
     told = answered >= LEAST_COUNT
-    other, ns = met[told] % len(names), late[told] / answered[told]
+    other, ns = both[told] % len(names), late[told] / answered[told]
     order = np.lexsort((ns, other))
-    met, first, many = np.unique(other[order], return_index=True, return_counts=True)
+    others, first, many = np.unique(other[order], return_index=True, return_counts=True)
     middle = ns[order][first + (many - 1) // 2]
-    for host, one, others in zip(met.tolist(), middle.tolist(), many.tolist(), strict=True):
-        if others >= LEAST_OTHERS:
+    for host, one, count_of in zip(others.tolist(), middle.tolist(), many.tolist(), strict=True):
+        if count_of >= LEAST_OTHERS:
             made[names[host]] = max(made.get(names[host], 0.0), one)
     return made

@@ -123,7 +123,8 @@ class Flows(Sequence[FlowView]):
 
     def where(self, mask: Mask) -> list[FlowView]:
         """Return the flows that `mask` (n_flows,) has, each by itself."""
-        return list(self._at(np.flatnonzero(mask)))
+        place = np.flatnonzero(mask)
+        return list(self._at(place)) if len(place) else []
 
     def only(self, mask: Mask) -> "Flows":
         """Return the flows that `mask` (n_flows,) has."""
@@ -131,6 +132,8 @@ class Flows(Sequence[FlowView]):
 
     def among(self, flows: Collection[FlowId]) -> Mask:
         """Return (n_flows,) which are these."""
+        if not flows:  # as in most windows, which have a million
+            return np.zeros(len(self), np.bool_)
         known = (self.numbers.known(flow) for flow in flows)
         numbers = np.array([each for each in known if each is not None], np.int64)
         found: Mask = np.isin(self.number, numbers)
@@ -194,6 +197,8 @@ class Flows(Sequence[FlowView]):
 
     def _is_among(self, numbers: Ints) -> Mask:
         """Return (2, n_flows) which sources and targets are among these."""
+        if not len(numbers):
+            return np.zeros(self.ends.shape, np.bool_)
         among = np.zeros(self.numbers.endpoints, np.bool_)
         among[numbers] = True
         found: Mask = among[self.ends]

@@ -271,13 +271,19 @@ class Diagnosis:
         Of history, only how long round trips took is learned.
         """
         for state in self._windows.begin(now_ns=now_ns):
-            if self._is_wanted(state.window.start_ns):
-                self._observe(state)
-            if state.window.start_ns >= self._slowness.until_ns:  # what was saved is in it already
+            is_wanted = self._is_wanted(state.window.start_ns)
+            # What was saved is in it already.
+            is_news = state.window.start_ns >= self._slowness.until_ns
+            if not is_wanted and not is_news:
+                continue
+            table = self._of_owners(state)
+            if is_wanted:
+                self._observe(state, table)
+            if is_news:
                 nobody = frozenset[str]()
                 known = self._known(state)
                 nothing = Flows.of((), self._numbers)
-                seen = Seen(state, self._of_owners(state), nothing, known, nobody, nobody, nobody)
+                seen = Seen(state, table, nothing, known, nobody, nobody, nobody)
                 self._slowness.learn(seen)
         self._arrival.begin(now_ns)
         self._forgot_ns = now_ns
@@ -349,8 +355,7 @@ class Diagnosis:
         # What such a summary says would outlive all that comes, its flows' numbers too.
         numbers = FlowNumbers() if is_ahead else self._numbers
         taken = take(summary, numbers, width_ns=self._width_ns)
-        containers = {r.endpoint.id.container for r in self._roster.endpoints_of(summary.host)}
-        findings = own_findings(summary, containers)
+        findings = self._own_findings(summary) if summary.findings else ()
         self._windows.add(
             taken.rows,
             findings,
@@ -371,6 +376,10 @@ class Diagnosis:
         if not summary.start_ns < self._findings.get(summary.host, (0, ()))[0] <= now_ns:
             self._findings[summary.host] = (summary.start_ns, findings)
         return taken
+
+    def _own_findings(self, summary: Summary) -> tuple[Finding, ...]:
+        containers = {r.endpoint.id.container for r in self._roster.endpoints_of(summary.host)}
+        return own_findings(summary, containers)
 
     def differed(self, differences: Sequence[Difference], *, is_young: bool = False) -> None:
         """Take all that stands between controllers and their hosts; it holds until it is told anew.
@@ -417,7 +426,7 @@ class Diagnosis:
             self._set_back(now_ns)
         self._stepped_ns = now_ns
         for state in self._late.values():
-            self._observe(state)
+            self._observe(state, self._of_owners(state))
         self._late.clear()
         if now_ns >= self._forgot_ns + FORGET_NS:
             self._forget(now_ns)
@@ -671,9 +680,8 @@ class Diagnosis:
     def _is_wanted(self, start_ns: int) -> bool:
         return self.observer is not None and self.observer.wants(start_ns)
 
-    def _observe(self, state: WindowState) -> None:
-        """Show a window, or what came late of one, to the observer."""
-        table = self._of_owners(state)
+    def _observe(self, state: WindowState, table: WindowTable) -> None:
+        """Show a window, or what came late of one, to the observer; `table` has its rows."""
         self._show(self._between(table, self._owners(table)), self._known(state))
 
     def _show(self, between: WindowTable, known: Mapping[EndpointId, Endpoint]) -> None:

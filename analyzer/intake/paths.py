@@ -149,7 +149,7 @@ def paths_of(summary: Summary) -> PathTable:
     route = column(paths, "route")
     key = tuple(columns(paths, _KEY, len(route)).values())
     for numbers, many in ((key[0], endpoints), (key[1], endpoints), (route, len(paths.routes))):
-        if (numbers >= many).any():
+        if len(route) and np.maximum.reduce(numbers) >= many:
             raise RemoteProtocolError("path columns do not agree: a row beyond its table")
     if len(route) > MAX_ROWS:
         raise RemoteProtocolError(f"{len(route)} paths of a host; {MAX_ROWS} at most")

@@ -126,8 +126,11 @@ class Case:
         What was explained a window ago and is no more has just been healed, and the rest of its
         losses are in this window. A mute agent could not answer.
         """
-        mute = [key for key, end in self.endpoints.items() if end.host in self.mute]
-        return self.rest.only(~self.rest.of_any(mute)).outside(self.healing)
+        rest = self.rest
+        if self.mute:
+            mute = [key for key, end in self.endpoints.items() if end.host in self.mute]
+            rest = rest.only(~rest.of_any(mute))
+        return rest.outside(self.healing)
 
     def own_parts(self, key: EndpointId) -> frozenset[Component]:
         """Return what all packets of an endpoint cross on its own host."""

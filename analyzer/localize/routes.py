@@ -32,11 +32,16 @@ Mask = NDArray[np.bool_]
 class Routers:
     """Numbers of routers' addresses and names, from 0, which is a silent one's."""
 
+    FORGOTTEN: ClassVar[frozenset[str]] = frozenset({"_as_array"})
+    """What no recording holds: it follows from the rest."""
+
     declared: DeclaredTopology = field(default_factory=DeclaredTopology)
     names: list[str] = field(default_factory=lambda: [""])
     _named: list[int] = field(default_factory=lambda: [0])
     """Number of an address -> number of its name."""
     _number: dict[str, int] = field(default_factory=lambda: {"": 0})
+    _as_array: Numbers = field(default_factory=lambda: np.zeros(0, np.int32))
+    """Cache: `_named`. A fabric has thousands, and each host's paths ask."""
 
     def numbers(self, hops: Sequence[str]) -> Numbers:
         """Return the numbers (n,) of addresses, new ones where they have none yet."""
@@ -51,7 +56,9 @@ class Routers:
 
     def named(self, hops: Numbers) -> Numbers:
         """Return the numbers (n,) of the names of addresses."""
-        named: Numbers = np.array(self._named, np.int32)[hops]
+        if len(self._as_array) != len(self._named):
+            self._as_array = np.array(self._named, np.int32)
+        named: Numbers = self._as_array[hops]
         return named
 
     def _add(self, hop: str) -> int:

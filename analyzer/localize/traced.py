@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from analyzer.intake.flows import FlowNumbers
 from analyzer.intake.paths import PathTable
+from analyzer.intake.places import met
 from analyzer.localize.incidence import Ints, Route
 from analyzer.localize.routes import (
     LEAST_ROUTES,
@@ -115,7 +116,7 @@ class Traced:
         self._learn_leaves(paths, sender, route, underlays)
         if leaves_only:  # hops of several packets, and so of several ways
             return np.ones(len(which), np.bool_), False
-        asked, place = np.unique(route, return_inverse=True)
+        asked, place = met(route, len(paths.routes))
         table, stood_in = self.routes.rows([paths.routes[each] for each in asked.tolist()])
         shown = table[place]
         is_traced = shown != NO_ROUTE
@@ -143,10 +144,11 @@ class Traced:
 
     def _reaches(self, shown: Rows, receiver: Places, underlays: "Memo[int, str | None]") -> Mask:
         """Return (n,) which routes end at the leaf that the receiver's own traces begin with."""
-        met, place = np.unique(receiver, return_inverse=True)
-        ends = (underlays[each] for each in met.tolist())
-        leaves = (None if end is None else self.leaf_of.get(end) for end in ends)
-        numbers = [-1 if leaf is None else self.routes.routers.number(leaf) for leaf in leaves]
+        asked, place = met(receiver, int(receiver.max(initial=0)) + 1)
+        leaf_of, number = self.leaf_of.get, self.routes.routers.number
+        ends = [underlays[each] for each in asked.tolist()]
+        leaves = [None if end is None else leaf_of(end) for end in ends]
+        numbers = [-1 if leaf is None else number(leaf) for leaf in leaves]
         reaches: Mask = self.routes.last(shown) == np.array(numbers, np.int64)[place]
         return reaches
 

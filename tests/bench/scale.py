@@ -8,9 +8,11 @@ in `tests.bench.fleet`. Agents answer as the simulated fabric does, and that is 
 
 import gc
 import io
+import json
 import multiprocessing
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -152,15 +154,23 @@ class Life:
         kept = b"".join(pack(saved))
         kept_s = time.process_time() - began_s
         since = [[deflated(encode(each)) for each in self.agents.window()] for _ in range(2)]
-        took_s = apart(begun_s, self.registry, kept, since, self.agents.now_ns + 1)
-        return {"keep_s": kept_s, "keep_mb": len(kept) / 1e6, "restart_s": took_s}
+        took_s, held_mib = apart(begun, self.registry, kept, since, self.agents.now_ns + 1)
+        return {
+            "keep_s": kept_s,
+            "keep_mb": len(kept) / 1e6,
+            "restart_s": took_s,
+            "restart_rss_mib": held_mib,
+        }
 
 
-def begun_s(registry: Registry, kept: bytes, since: list[list[bytes]], now_ns: int) -> float:
-    """Begin with the routes that were kept, and with the windows since; return seconds.
+def begun(
+    registry: Registry, kept: bytes, since: list[list[bytes]], now_ns: int
+) -> tuple[float, int]:
+    """Begin with the routes that were kept, and with the windows since.
 
-    In memory that was in use before, as a judge's is that was just killed. Where a virtual
-    machine never had it, each first use costs more than all that is measured here.
+    Return seconds of CPU, and MiB of memory that are held then, what was given included. The memory
+    was in use before, as a judge's is that was just killed. Where a virtual machine never had it,
+    each first use costs more than all that is measured here.
     """
     gc.set_threshold(*GARBAGE)
     np.ones(BEFORE_BYTES, np.uint8)
@@ -171,11 +181,11 @@ def begun_s(registry: Registry, kept: bytes, since: list[list[bytes]], now_ns: i
     for bodies in since:
         ingested_s(again, bodies, now_ns)
     again.begin(now_ns)
-    return time.process_time() - began_s
+    return time.process_time() - began_s, rss_mib(os.getpid())
 
 
 def ingested_s(diagnosis: Diagnosis, bodies: list[bytes], now_ns: int) -> float:
-    """Ingest one window of every host; return seconds, inflating and decoding included."""
+    """Ingest one window of every host; return seconds of CPU, inflating and decoding included."""
     began_s = time.process_time()
     for body in bodies:
         diagnosis.ingest(decode(body, Summary), now_ns)
@@ -201,6 +211,7 @@ def measure(rnics: int) -> dict[str, Any]:
         "judge_s": round(judge_s, 3),
         "window_mean_s": round(statistics.mean(healthy_s), 3),
         "window_most_s": round(max(healthy_s), 3),
+        "rows_per_s": round(life.rows[-1] / (ingest_s + judge_s)),
     }
     others = set(life.named)
     for name, numbers in FAULTS.items():
@@ -236,3 +247,8 @@ def run() -> Iterator[dict[str, object]]:
     for rnics in RNICS:
         yield apart(measure, rnics)
     yield apart(last, LONG_RNICS)
+
+
+if __name__ == "__main__":  # one size, or some
+    for given in map(int, sys.argv[1:]):
+        print(json.dumps(apart(measure, given)), flush=True)

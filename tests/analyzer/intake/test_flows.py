@@ -202,6 +202,27 @@ def test_numbers_of_flows_long_unseen_are_given_anew():
     assert len(numbers) == 2
 
 
+def test_many_flows_that_were_numbered_together_keep_their_numbers(monkeypatch):
+    monkeypatch.setattr(flows_module, "MAX_ROWS", 3)
+    ends, ports = (EndpointId("a", 0), EndpointId("d", 0)), np.array([9, 3, 7, 1], np.uint16)
+    nowhere = np.zeros(4, np.uint8)
+    numbers = FlowNumbers()
+    assert numbers.traced(ends, (nowhere, nowhere + 1, ports), seen_ns=5).tolist() == [0, 1, 2, 3]
+
+    def decoded(start_ns, *ports):
+        events = [ProbeReplied(FlowId(*ends, port), 1, 0) for port in ports]
+        rows = numbers.decode(replace(summary_of(events), start_ns=start_ns))
+        found = [flow.source_port for flow in numbers.flows(rows.flow)]
+        assert sorted(found) == sorted(ports)
+        return dict(zip(found, rows.flow.tolist(), strict=True))
+
+    assert decoded(10, 1, 9) == {1: 3, 9: 0}
+    assert decoded(10, 3, 8) == {3: 1, 8: 4}  # one is new
+    assert numbers.recycle(before_ns=10).tolist() == [2]
+    assert decoded(15, 2) == {2: 2}
+    assert decoded(20, 7) == {7: 5}  # another flow has the number that it had
+
+
 @given(st.lists(st.tuples(st.lists(FLOWS, unique=True, max_size=8), st.booleans()), max_size=8))
 def test_numbers_name_their_flows_and_ends_whatever_was_forgotten(windows):
     numbers, seen = FlowNumbers(), {}

@@ -94,6 +94,18 @@ def test_what_a_registration_lacks_is_deregistered_and_remembered_for_ten_minute
     assert registry.endpoint(EndpointId("a0", 0)) is None
 
 
+def test_the_vtep_of_an_endpoint_is_the_newest_one_and_known_as_long_as_it_is():
+    registry, a0 = Registry(), endpoint("h0", "a0")
+    assert registry.vtep(a0.id) is None
+    registry.apply(registration("h0", replace(a0, underlay="172.30.0.1")), 1)
+    registry.apply(registration("h0", replace(a0, underlay="172.30.0.2"), generation=2), 2)
+    assert registry.vtep(a0.id) == "172.30.0.2"
+    registry.apply(registration("h0", generation=3), 3)
+    assert registry.vtep(a0.id) == "172.30.0.2"
+    registry.expire(3 + REMEMBER_NS)
+    assert registry.vtep(a0.id) is None
+
+
 def test_an_endpoint_that_comes_back_is_new():
     registry = Registry()
     registry.apply(registration("h0", endpoint("h0", "a0")), 1)

@@ -6,7 +6,9 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from analyzer.simulate.agents import WIDTH_NS
 from analyzer.simulate.failures import TYPES
@@ -20,12 +22,14 @@ examples:
   .venv/bin/python -m tests.bench.fleet 2048 --types 1,1,1,1,1,1,1,1
   .venv/bin/python -m tests.bench.fleet 8192 --healthy 120 --types ''
   .venv/bin/python -m tests.bench.fleet 2048 --healthy 60 --kill serve,judge
+  .venv/bin/python -m tests.bench.fleet 2048 --kill serve,judge --kills 100
   .venv/bin/python -m tests.bench.fleet 256 --clock-steps=180,0,-180,0 --types 2
   .venv/bin/python -m tests.bench.fleet 256 --disk-iops 5 --types 2
   .venv/bin/python -m tests.bench.fleet 2048 --healthy 120 --hostile
 
-exit status 1: something else was named, something was not, or a window that
-was acknowledged is not on disk
+exit status 1: something else was named, something was not, fewer were killed
+than --kills says, a window was not taken, or one that was acknowledged is not
+on disk
 """
 
 
@@ -47,6 +51,9 @@ def main() -> int:
                         help="come in one burst, half way through health")  # fmt: skip
     parser.add_argument("--kill", type=lambda text: tuple(text.split(",")), default=(),
                         metavar="WHOM,...", help="of serve and judge, in turn")  # fmt: skip
+    parser.add_argument("--kills", type=int, metavar="N",
+                        help="end after so many, before anything fails; health lasts "
+                        "as long (default: kill until the last window)")  # fmt: skip
     parser.add_argument("--every", type=float, default=12.0, metavar="SECONDS",
                         help="between two kills, or steps of the clock (default: 12)")  # fmt: skip
     parser.add_argument("--clock-steps", type=_numbers, default=(), metavar="SECONDS,...",
@@ -67,8 +74,12 @@ def main() -> int:
     trouble = Trouble(options.clock_steps, options.every, options.disk_ms, options.disk_iops)
     if trouble.remedy is not None:
         parser.error(trouble.remedy)
+    if options.kills is not None and (options.kills < 1 or not options.kill):
+        parser.error("--kills is a number of kills, of those that --kill names")
+    kills = Kills(options.kill, options.every, options.kills)
+    healthy = max(options.healthy, kills.windows(options.seed))
     load = Load(
-        options.rnics, options.seed, options.types, options.healthy, min(12, options.healthy),
+        options.rnics, options.seed, options.types, healthy, min(12, healthy),
         options.failing, options.stall,
     )  # fmt: skip
     began_s = time.monotonic()
@@ -77,12 +88,18 @@ def main() -> int:
         print(f"{time.monotonic() - began_s:6.1f} s  {text}", file=sys.stderr, flush=True)
 
     say(f"{load.hosts} hosts, {load.windows * WIDTH_NS // NS} s")
-    kills = Kills(options.kill, options.every)
     with tempfile.TemporaryDirectory() as folder, Machine(Path(folder), trouble) as machine:
         outcome = run(load, Path(folder), kills, say, machine, attacked=options.hostile)
         shown = told(outcome)
     print(json.dumps({"bench": "fleet", **shown}), flush=True)
-    return int(bool(shown["others"] or shown["lost"] or None in shown["named_s"].values()))
+    return int(_is_amiss(shown, kills.times or 0))
+
+
+def _is_amiss(shown: Mapping[str, Any], kills: int) -> bool:
+    """Return whether a run with so many kills showed what it must not."""
+    is_wrong = shown["others"] or None in shown["named_s"].values()
+    is_short = shown["lost"] or shown["undelivered"] or shown["killed"] < kills
+    return bool(is_wrong or is_short)
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ import pickle
 import random
 import ssl
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.connection import Connection
@@ -40,6 +41,9 @@ LATE_S = 0.2
 AGAIN_S = 0.2, 10.0
 """Seconds until a host comes again that was refused, doubled each time: as agents have it
 (`netagent.adapters.peers.uplink.BACKOFF_S`)."""
+PATIENCE_S = 60.0
+"""Seconds after the last window in which nothing is acknowledged until a run ends without the rest.
+Chosen: six times the longest pause between two attempts."""
 POLL_S = 30
 WHOLE = b"\xa8whole_ns"
 U64 = 0xCF
@@ -95,6 +99,8 @@ class Delivered:
     took_s: list[float] = field(default_factory=list)
     """From the first try of each to its acknowledgement."""
     refused: int = 0
+    waiting: int = 0
+    """Windows that nobody took."""
     questions: int = 0
     cpu_s: float = 0.0
     lists: int = 0
@@ -180,7 +186,7 @@ class Fleet:
                 bodies = await asyncio.to_thread(self._bodies, each, start_ns)
                 for queue, (_, body) in zip(waiting, bodies, strict=True):
                     queue.put_nowait((start_ns + each * WIDTH_NS, body))
-        await asyncio.wait_for(asyncio.gather(*(q.join() for q in waiting)), timeout=60)
+        await self._taken(waiting)
         self.delivered.cpu_s = time.process_time() - began_s
         self.delivered.refused = sum(agent.refused for agent in agents)
         for task in working:
@@ -188,6 +194,18 @@ class Fleet:
         await asyncio.gather(*working, return_exceptions=True)
         for server in servers:
             server.close()
+
+    async def _taken(self, waiting: "Sequence[asyncio.Queue[tuple[int, bytes]]]") -> None:
+        """Wait until all is acknowledged, or nothing is any more."""
+        work = asyncio.gather(*(queue.join() for queue in waiting))
+        taken = -1
+        while not work.done() and taken < len(self.delivered.acknowledged):
+            taken = len(self.delivered.acknowledged)
+            await asyncio.wait([work], timeout=PATIENCE_S)
+        made = self.load.windows * self.load.hosts
+        self.delivered.waiting = made - len(self.delivered.acknowledged)
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
 
     async def _live(
         self,

@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import math
 import multiprocessing
 import os
 import random
@@ -36,6 +37,12 @@ LOOK_S = 0.2
 """Seconds between two requests that ask for nothing, to see for how long the loop is away."""
 WARM = 4
 """Windows at the beginning that are not counted: agents register, routes are learned."""
+SPARE = 1.25
+"""By how much longer kills may take than they would if each met somebody. Chosen: a judge may not
+have begun yet, as its server was killed just before."""
+WELL = 6
+"""Windows between the last kill and what fails. Chosen: 30 s; for 20 s after a start nobody is
+called silent."""
 SETTLE_S = 4.0
 """Seconds after the last window in which something may still be said; then its silence is."""
 
@@ -173,6 +180,21 @@ class Kills:
     whom: tuple[str, ...] = ()
     """Of `serve` and `judge`, in turn."""
     every_s: float = 12.0
+    times: int | None = None
+    """How often, all before something fails; None: until the last window."""
+
+    def waits_s(self, seed: int) -> Iterator[float]:
+        """Yield the seconds before each kill, without end."""
+        rng = random.Random(seed)
+        while True:
+            yield self.every_s * rng.uniform(0.5, 1.5)
+
+    def windows(self, seed: int) -> int:
+        """Return in how many windows they are done and all is well again; 0 where they go on."""
+        if not self.whom or self.times is None:
+            return 0
+        took_s = SPARE * sum(itertools.islice(self.waits_s(seed), self.times))
+        return math.ceil(took_s * NS / WIDTH_NS) + WELL
 
 
 @dataclass(frozen=True)
@@ -296,16 +318,20 @@ class _Live:
         return cpu_s(self._serve.pid), cpu_s(self._serve.judge() or self._serve.pid)
 
     async def _kill(self) -> None:
-        rng = random.Random(self._load.seed)
-        for whom in itertools.cycle(self._kills.whom):
-            await asyncio.sleep(self._kills.every_s * rng.uniform(0.5, 1.5))
-            self.killed += 1
-            judge = self._serve.judge()
-            if whom == "judge" and judge is not None:
-                os.kill(judge, signal.SIGKILL)
-            elif whom == "serve":
+        waits_s = self._kills.waits_s(self._load.seed)
+        for whom, wait_s in zip(itertools.cycle(self._kills.whom), waits_s, strict=False):
+            if self.killed == self._kills.times:
+                return
+            await asyncio.sleep(wait_s)
+            if whom == "serve":
                 self._serve.kill()
                 self._serve.start()
+            elif (judge := self._serve.judge()) is not None:
+                os.kill(judge, signal.SIGKILL)
+            else:
+                continue  # it met nobody
+            self.killed += 1
+            self._say(f"killed {whom}, {self.killed}")
 
 
 def _lost(database: Path, delivered: Delivered) -> int:
@@ -352,6 +378,7 @@ def told(outcome: Outcome) -> dict[str, Any]:
         "others": others,
         "undecided": len(undecided),
         "lost": outcome.lost,
+        "undelivered": delivered.waiting,
         "killed": outcome.killed,
         "hostile": outcome.hostile,
         "refused": delivered.refused,
