@@ -187,10 +187,12 @@ eval-localize: setup ## how well silent drops in fat-trees are ranked, beside Ma
 campaign: setup ## some hundred simulated failures of all 19 types, 256 RNICs (minutes; docs/campaign.md)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.campaign --output build/campaign.jsonl --figure build/campaign.svg
 
-campaign-operators: setup ## some hundred simulated jobs, 256 to 8,192 ranks: who holds them up (half an hour)
+campaign-operators: setup ## some hundred simulated jobs and dumps: who holds them up (an hour)
 	$(BIN)/python -m tests.campaign.operators --ranks 256 --episodes 300
 	$(BIN)/python -m tests.campaign.operators --ranks 2048 --episodes 300
 	$(BIN)/python -m tests.campaign.operators --ranks 8192 --episodes 20
+	$(BIN)/python -m tests.campaign.operators.origins --episodes 300
+	$(BIN)/python -m tests.campaign.operators.dumps --episodes 8
 
 campaign-full: setup ## two thousand episodes of them, 2,048 RNICs (hours)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.campaign --hosts 256 --episodes 2000 --healthy 200 \

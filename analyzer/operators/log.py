@@ -134,6 +134,9 @@ class Log:
     """Ranks of which there is no log: nothing may be said of them from this."""
     overdue: int = 0
     """How many operators the source itself gave up waiting for, as a watchdog does."""
+    at_rest: bool = False
+    """Whether it was written as a watchdog does, once a job has stood still for minutes. Who asks a
+    job at work may get one like it."""
     source: str = ""
     """What wrote it: `flight-recorder`, `nccl-inspector`, `hooks`, `uprobes`, `import`."""
     notes: tuple[str, ...] = ()

@@ -17,6 +17,7 @@ import structlog
 
 from analyzer.detect.held import JobVerdict
 from analyzer.detect.operators import hang, slow
+from analyzer.detect.operators.pauses import Pause, patient, suspects
 from analyzer.detect.operators.verdict import Holdup, Verdict
 from analyzer.intake.operators import log_of_replies
 from analyzer.operators.keeper import Keeper, Known, settled
@@ -34,7 +35,10 @@ LOOK_NS = 60_000_000_000
 needed."""
 STUCK_NS = 45_000_000_000
 """Nanoseconds in which no collective of a job begins or ends, from which on it stands still.
-Chosen: longer than a checkpoint of a small job, far less than a watchdog's ten minutes."""
+Chosen: longer than a checkpoint of a small job, far less than a watchdog's ten minutes. For whom
+such a job waits is told later where it may go on by itself (`detect/operators/pauses`)."""
+PAUSES = 8
+"""Most stand-stills of a job that ended by themselves which are remembered. Chosen."""
 HEARD_NS = 15_000_000_000
 """Nanoseconds within which a host must have been heard of for its ranks to be judged. Chosen: three
 windows; a collector that lags is no hang."""
@@ -67,6 +71,21 @@ class _Followed:
     progress: Mapping[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
     moved_ns: int = 0
     verdict: JobVerdict | None = None
+    awaited: frozenset[int] = frozenset()
+    """For whom it waits, while it stands still."""
+    pauses: tuple[Pause, ...] = ()
+    """What it went on from by itself, the newest last."""
+
+    def moves(self, progress: Mapping[tuple[int, str], tuple[int, int]], now_ns: int) -> None:
+        """Take how far ranks are now."""
+        if progress == self.progress:
+            return
+        went_on = {key[0] for key, told in progress.items() if told > self.progress.get(key, told)}
+        if self.awaited and self.awaited <= went_on:
+            # Hosts say it at times, so a pause may have been a little shorter.
+            ended = Pause(self.awaited, now_ns - self.moved_ns)
+            self.pauses = (*self.pauses, ended)[-PAUSES:]
+        self.progress, self.moved_ns, self.awaited = progress, now_ns, frozenset()
 
 
 @dataclass(slots=True)
@@ -130,15 +149,18 @@ class Jobs:
         owners, contested = settled(recent)
         heard = [each for _, each in sorted(owners.items())]
         progress = {(k.process.rank, name): n for k in heard for name, n in k.progress.items()}
-        if progress != followed.progress:
-            followed.progress, followed.moved_ns = progress, now_ns
-        if now_ns - followed.moved_ns >= STUCK_NS:
+        followed.moves(progress, now_ns)
+        still_ns = now_ns - followed.moved_ns
+        if still_ns >= STUCK_NS:
             # As it is now: what hosts say next changes it, while it is judged in a thread.
             still = [
                 replace(each, progress=dict(each.progress), groups=dict(each.groups))
                 for each in recent
             ]
             verdict = await asyncio.to_thread(self._hung, job, still)
+            followed.awaited = suspects(verdict)
+            gone = {each.process.rank for each in recent if each.process.gone}
+            verdict = patient(verdict, still_ns, followed.pauses, gone)
         else:
             verdict = await self._slow(job, heard, now_ns)
         verdict = without_contested(verdict, contested)

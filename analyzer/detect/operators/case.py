@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.detect.operators.positions import way
-from analyzer.operators.aggregate import Aggregates, Floats, Ints
+from analyzer.operators.aggregate import Aggregates
 from analyzer.operators.log import Group, Place
+from analyzer.operators.rows import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,10 @@ class Case:
     places: Mapping[int, Place] | None = None
     guessed: bool = False
     """Whether the log does not name peers, and they follow from where ranks are."""
+    transfers: bool = True
+    """Whether the log has sends and receives, if the job has any."""
+    mixed: NDArray[np.bool_] | None = None
+    """(ranks,): whether its stage may be several that nothing tells apart."""
 
     @property
     def step_us(self) -> Floats:
@@ -36,8 +41,23 @@ class Case:
 
     @property
     def own_us(self) -> Floats:
-        """(steps, ranks): what each rank did itself."""
-        return np.asarray(self.sums.own_us.sum(axis=2))
+        """(steps, ranks): what each rank did itself.
+
+        Where computing is logged and a pipeline's transfers are not, what a rank did not log may be
+        its waiting for others, and is left out.
+        """
+        known = self.sums.own_us[:, :, :-1] if self.is_blind else self.sums.own_us
+        return np.asarray(known.sum(axis=2))
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether ranks wait in what the log lacks, and it has what they compute."""
+        return self.is_piped and len(self.sums.labels) > 1
+
+    @property
+    def is_piped(self) -> bool:
+        """Whether ranks of a pipeline wait for each other in what the log lacks."""
+        return not self.transfers and int(self.stage.max(initial=0)) > 0
 
     @property
     def passes_us(self) -> Floats:

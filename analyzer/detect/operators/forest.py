@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from analyzer.detect.operators.case import Case
 from analyzer.detect.operators.lateness import excess_us
 from analyzer.detect.operators.votes import Flags, spread
-from analyzer.operators.aggregate import Floats
+from analyzer.operators.rows import Floats
 from netagent.model.errors import CapabilityMissing
 
 FEATURES = ("late", "deviations", "quartiles", "own", "step", "against_window")

@@ -8,13 +8,14 @@ compared with its stage's median, step by step.
 """
 
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.detect.operators.case import Case
 from analyzer.detect.operators.votes import BY_CHANCE, Flags, elected, going_with, spread
-from analyzer.operators.aggregate import Floats, Ints
+from analyzer.operators.rows import Floats, Ints
 
 LATE = 0.02
 """What a rank takes longer than others, as a share of the step, from which it counts. Chosen: the
@@ -32,6 +33,13 @@ ranks."""
 UNLIKE = 5.0
 """Standard deviations between ranks' averages over all steps, from which one is unlike them.
 Chosen: processors of one make differ by a percent or two for good, and somebody is the last."""
+TAILED = 1.2
+"""Times the deviations at which a normal distribution has anybody of so many ranks with odds of
+`votes.BY_CHANCE`, which count where they are more than `UNLIKE`. Chosen: what is not quite normal
+has longer tails; of 2,048 ranks the last was 5.1 deviations off."""
+MIXED = 0.12
+"""What a rank takes longer than ranks that may be of another stage, as a share of their work, from
+which it is not the stage that is longer. Chosen: as `partition.UNEVEN`."""
 _STEADY = 0.75
 """Share of steps in which such a rank is above its peers' median. Chosen: of others half are."""
 _MOSTLY = 0.5
@@ -67,10 +75,12 @@ def slow(case: Case, said: Flags | None = None) -> Slow:
     middle = np.median(late, axis=0)
     named = elected(outstanding, known) | _constant(late, middle)
     # Whoever is slow at times shows in means; one step in which all are apart spreads only those.
-    unlike = [
-        each > max(LATE, UNLIKE * float(spread(each))) for each in (late.mean(axis=0), middle)
-    ]
+    apart = max(UNLIKE, TAILED * -NormalDist().inv_cdf(BY_CHANCE / max(len(middle), 1)))
+    unlike = [each > max(LATE, apart * float(spread(each))) for each in (late.mean(axis=0), middle)]
     named &= unlike[0] | unlike[1]
+    if case.mixed is not None:
+        own = np.maximum(case.own_us - excess, 0) / time[:, None]
+        named &= ~case.mixed | (late.mean(axis=0) > MIXED * own.mean(axis=0))
     effect = np.where(named, _cost(case), 0)
     places = np.flatnonzero(effect > HELD_UP)
     places = places[np.argsort(-effect[places], kind="stable")]
@@ -121,7 +131,7 @@ def _without_echoes(case: Case, places: Ints, excess: Floats, effect: Floats) ->
     Where computing is logged, a rank that is late in what it did not log is no suspect beside one
     that is late in what it did: it may have waited for that one.
     """
-    if len(case.sums.labels) == 1:
+    if len(case.sums.labels) == 1 or case.is_blind:
         return places
     idle = case.sums.own_us[:, :, -1]
     over = np.array([

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.detect.operators.votes import spread
-from analyzer.operators.aggregate import Floats
+from analyzer.operators.rows import Floats
 
 ROW = 2.0
 """How many times the median of rows, or of columns, a hot one is. As in algorithm A6. Chosen."""

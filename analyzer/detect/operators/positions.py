@@ -3,28 +3,82 @@
 
 Where nobody says, the schedule does: the earlier a stage, the more forward passes it is ahead
 before its first backward one. Where operations are not named after their direction, who sends
-first to whom does.
+first to whom does. Stages that are ahead by all there is, as those of a job with fewer microbatches
+than stages, are told apart by their groups: replicas and tensor parallel ranks are of one stage.
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.operators.log import UNKNOWN, Kind, Log
+from analyzer.operators.log import UNKNOWN, GroupKind, Kind, Log
 
 Ints = NDArray[np.int64]
 
 _STEPS = 15  # about so many are looked at
+_SEVERAL = 2  # times the ranks of another stage, from which ranks may be of two
+_BESIDE = (GroupKind.DATA, GroupKind.TENSOR)
 
 
 def stages(log: Log, ranks: Ints, step: NDArray[np.int32]) -> Ints:
     """Return (ranks,) the stage of each rank, counted from 0; all 0 where nothing tells."""
-    named = [log.places[rank].pp if rank in log.places else UNKNOWN for rank in ranks.tolist()]
-    if named and min(named) > UNKNOWN:
-        return _counted(np.array(named, np.int64))
+    named = _named(log, ranks)
+    if named is not None:
+        return _counted(named)
+    beside = _beside(log, ranks)
     for told in (_ahead(log, ranks, step), _chain(log, ranks)):
         if told is not None:
-            return told
-    return np.zeros(len(ranks), np.int64)
+            return _apart(told, beside)
+    return beside
+
+
+def _named(log: Log, ranks: Ints) -> Ints | None:
+    named = [log.places[rank].pp if rank in log.places else UNKNOWN for rank in ranks.tolist()]
+    return np.array(named, np.int64) if named and min(named) > UNKNOWN else None
+
+
+def mixed(log: Log, ranks: Ints, stage: Ints) -> NDArray[np.bool_]:
+    """Return (ranks,) who may be compared with ranks of another stage, as nothing tells them apart.
+
+    Stages have equally many ranks, so where there are twice as many they are of several.
+    """
+    if _named(log, ranks) is not None or not len(ranks):
+        return np.zeros(len(ranks), bool)
+    count = np.bincount(stage)
+    return np.asarray((count >= _SEVERAL * count[count > 0].min())[stage])
+
+
+def _beside(log: Log, ranks: Ints) -> Ints:
+    """Return stages as groups have them: who shares one of replicas, or in tensor parallel.
+
+    In the order of their first ranks, as which one comes first no group says.
+    """
+    place = {rank: n for n, rank in enumerate(ranks.tolist())}
+    of = list(range(len(ranks)))
+
+    def root(at: int) -> int:
+        while of[at] != at:
+            of[at] = of[of[at]]
+            at = of[at]
+        return at
+
+    covered = set[int]()
+    for group in log.groups:
+        if group.kind in _BESIDE:
+            inside = [place[rank] for rank in group.members if rank in place]
+            covered.update(inside if group.kind is GroupKind.DATA and len(inside) > 1 else ())
+            for at in inside[1:]:
+                of[max(root(inside[0]), root(at))] = min(root(inside[0]), root(at))
+    if len(covered) < len(ranks):
+        return np.zeros(len(ranks), np.int64)
+    return _counted(np.array([root(at) for at in range(len(ranks))], np.int64))
+
+
+def _apart(told: Ints, beside: Ints) -> Ints:
+    """Return stages, of which those that are one only as far as is told are taken apart."""
+    for part in range(int(beside.max(initial=0)) + 1):
+        if len(np.unique(told[beside == part])) > 1:
+            return told  # groups of other ranks than one stage's
+    return _counted(told * (len(beside) + 1) + beside)
 
 
 def _counted(values: NDArray[np.int64]) -> Ints:

@@ -11,10 +11,12 @@ from analyzer.detect.operators import lateness, partition, transfers, whatif
 from analyzer.detect.operators.case import Case
 from analyzer.detect.operators.iterations import FEWEST_ITERATIONS, iterations
 from analyzer.detect.operators.neighbours import with_peers
-from analyzer.detect.operators.positions import stages
+from analyzer.detect.operators.positions import mixed, stages
+from analyzer.detect.operators.segments import segments
 from analyzer.detect.operators.verdict import Culprit, Holdup, Verdict, Who
-from analyzer.operators.aggregate import aggregate
-from analyzer.operators.log import NEVER, Log
+from analyzer.operators.aggregate import summed
+from analyzer.operators.log import NEVER, Kind, Log
+from analyzer.operators.rows import Rows, gaps
 
 IRREGULAR = 1.04
 """How many times the usual an iteration takes to be irregular. Holmes' delta, below which jitter
@@ -41,13 +43,19 @@ def judge(log: Log) -> Verdict | None:
     if len(found.steps) < FEWEST_ITERATIONS:
         return insufficient(len(found.steps))
     whole = with_peers(log)
+    rows = Rows.of(whole, found.step, found.steps)
+    gap = gaps(rows)
     try:
-        sums = aggregate(whole, found.step, found.steps)
+        sums = summed(whole, rows, gap)
     except ValueError as error:
         return _too_large(error)
     stage = stages(log, sums.ranks, found.step)
     passes = whatif.passes(log, stage, sums.ranks, found.step)
-    return conclude(Case(sums, stage, log.groups, log.places, whole is not log), passes)
+    passes = passes or segments(whole, rows, gap, stage)
+    moves = bool(np.isin(log.kind, (Kind.SEND, Kind.RECV)).any())
+    blurred = mixed(log, sums.ranks, stage)
+    case = Case(sums, stage, log.groups, log.places, whole is not log, moves, blurred)
+    return conclude(case, passes)
 
 
 def _too_large(error: ValueError) -> Verdict:
@@ -80,10 +88,16 @@ def _concluded(case: Case, passes: whatif.Passes | None) -> Verdict:
     why: tuple[str, ...] = ()
     if passes is not None:
         shares = whatif.shares(passes, case.sums.ranks[slow.places].tolist())
-        parts = replace(parts, partition=shares.partition, chance=shares.chance)
-        why = _simulated(shares, whatif.alike(passes))
+        parts = replace(parts, partition=shares.partition, chance=shares.chance, bounded=False)
+        why = _simulated(shares, whatif.alike(passes) if passes.alike else None)
     slow = _without_slight(case, slow, parts)
-    named = [*_ranks(case, slow), *_stage(case, parts, slow), *_network(_others(case, slow, hot))]
+    held = [*_ranks(case, slow), *_stage(case, parts, slow)]
+    named = list(_network(_others(case, slow, hot)))
+    if case.is_piped and not case.is_blind:
+        if held and not named:
+            return _not_apart(case, [culprit for _, culprit, _ in held])
+        held = []
+    named = [*held, *named]
     named.sort(key=lambda each: -each[0])
     if not named:
         return _nobody(case, parts, why)
@@ -97,14 +111,28 @@ def _concluded(case: Case, passes: whatif.Passes | None) -> Verdict:
     )  # fmt: skip
 
 
-def _simulated(shares: whatif.Shares, alike: float) -> tuple[str, ...]:
+def _not_apart(case: Case, held: list[Culprit]) -> Verdict:
+    """Return what is said where ranks may have computed, or waited for each other."""
+    ranks = sorted({rank for each in held for rank in each.ranks})
+    some = ", ".join(map(str, ranks[:_SHOWN])) + (", ..." if len(ranks) > _SHOWN else "")
+    late = f"ranks {some} are late, or" if ranks else "ranks"
+    return Verdict(
+        Holdup.INSUFFICIENT,
+        f"{late} wait for each other where nothing was logged",
+        iterations=len(case.step_us),
+        missing=("a log of what ranks compute, or of the pipeline's sends and receives",),
+    )
+
+
+def _simulated(shares: whatif.Shares, alike: float | None) -> tuple[str, ...]:
     """Return what running the schedule again says, as sentences."""
+    together = f"forward and backward passes of a microbatch go together by {alike or 0:.2f}"
     return (
         f"with every pass as the mean, steps would take 1/{shares.slowdown:.2f} of the time",
         f"of what is lost, {shares.ranks:.0%} is gone without the ranks at fault (M_W)",
         f"and {shares.last_stage:.0%} with the last stage's passes as the mean (M_S)",
         f"stages differ by {shares.partition:.0%} of a step, chance costs {shares.chance:.0%}",
-        f"forward and backward passes of a microbatch go together by {alike:.2f}",
+        *([] if alike is None else [together]),
     )
 
 
@@ -180,14 +208,20 @@ def _stage(case: Case, parts: partition.Parts, slow: lateness.Slow) -> Iterator[
     effect = parts.partition * (1 - worst)
     if not parts.uneven or effect < SLIGHT * worst:
         return
-    of = case.sums.ranks[case.stage == parts.stage]
-    last = parts.stage == int(case.stage.max())
-    why = (
-        f"{'the last stage' if last else f'stage {parts.stage}'} has {parts.times:.2f} times the "
-        f"work of the others, which costs {parts.partition:.0%} of a step"
-    )
-    culprit = Culprit(Who.GROUP, tuple(of.tolist()), _sure(parts.steady), why)
-    yield effect, culprit, Holdup.SLOW_RANK
+    for stage in parts.stages:
+        of = case.sums.ranks[case.stage == stage]
+        why = (
+            f"{_stage_named(case, stage)} has {parts.times:.2f} times the "
+            f"work of the others, which costs {parts.partition:.0%} of a step"
+        )
+        if len(parts.stages) > 1:
+            why += f", as {len(parts.stages) - 1} more stages have"
+        culprit = Culprit(Who.GROUP, tuple(of.tolist()), _sure(parts.steady), why)
+        yield effect, culprit, Holdup.SLOW_RANK
+
+
+def _stage_named(case: Case, stage: int) -> str:
+    return "the last stage" if stage == int(case.stage.max()) else f"stage {stage}"
 
 
 def _without_slight(case: Case, slow: lateness.Slow, parts: partition.Parts) -> lateness.Slow:
@@ -197,7 +231,7 @@ def _without_slight(case: Case, slow: lateness.Slow, parts: partition.Parts) -> 
     """
     least = np.full(len(slow.places), SLIGHT * slow.effect.max(initial=0))
     if parts.uneven:
-        inside = case.stage[slow.places] == parts.stage
+        inside = np.isin(case.stage[slow.places], parts.stages)
         least = np.maximum(least, np.where(inside, SLIGHT_INSIDE * parts.partition, 0))
     keep = slow.effect >= least
     return replace(
@@ -237,6 +271,8 @@ def _nobody(case: Case, parts: partition.Parts, why: tuple[str, ...]) -> Verdict
             f"all ranks are slow in the same iterations, which costs {together:.0%} of the time",
             evidence=why, iterations=count,
         )  # fmt: skip
+    if case.is_piped and not case.is_blind:
+        return _not_apart(case, [])
     if parts.uneven_by_chance:
         return Verdict(
             Holdup.IMBALANCE,

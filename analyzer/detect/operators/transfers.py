@@ -20,8 +20,9 @@ from analyzer.detect.operators.case import Case
 from analyzer.detect.operators.matrix import FEW, Marks, marks
 from analyzer.detect.operators.verdict import Who
 from analyzer.detect.operators.votes import BY_CHANCE, Flags, elected, spread
-from analyzer.operators.aggregate import Floats, Ints, edge_of, group_of, op_of
 from analyzer.operators.log import GroupKind
+from analyzer.operators.rows import Floats, Ints
+from analyzer.operators.units import edge_of, group_of, op_of
 
 SLOWER = 1.5
 """How many times as long as its like a transfer has to take. Chosen, as Aegis' beta."""

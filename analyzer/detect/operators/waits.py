@@ -97,15 +97,33 @@ class Waits:
         Then its log was taken before theirs, and does not say where it was when theirs ended.
         """
         log = self.log
-        sided = [number for number, op in enumerate(log.ops) if op.lower() in ONE_SIDED]
-        for group in self.stuck_groups:
-            reached = self.reached(group, rank)
-            if reached != UNKNOWN:
-                later = (log.group == group) & (log.sequence > reached)
-                later &= (log.state == State.ENDED) & (log.kind == Kind.COLLECTIVE)
-                if bool((later & ~np.isin(log.op, sided)).any()):
-                    return True
-        return False
+        own = np.flatnonzero((log.rank == rank) & (log.kind == Kind.COLLECTIVE) & (log.group >= 0))
+        reached = np.full(len(log.groups), UNKNOWN, np.int64)
+        np.maximum.at(reached, log.group[own], log.sequence[own])
+        if bool((self._over_in[reached != UNKNOWN] > reached[reached != UNKNOWN]).any()):
+            return True
+        got = (log.kind == Kind.RECV) & (log.peer == rank) & (log.state == State.ENDED)
+        return any(
+            number > self._posts.get((rank, Kind.SEND, at), UNKNOWN) > UNKNOWN
+            for at, number in zip(log.rank[got].tolist(), log.sequence[got].tolist(), strict=True)
+        )
+
+    @cached_property
+    def _over_in(self) -> Ints:
+        """Return by group the largest sequence that ended anywhere, of what needs all ranks."""
+        log = self.log
+        sided = np.array([op.lower() in ONE_SIDED for op in log.ops], bool)
+        rows = np.flatnonzero(
+            (log.state == State.ENDED) & (log.kind == Kind.COLLECTIVE) & (log.group >= 0)
+            & ~sided[log.op]
+        )  # fmt: skip
+        over = np.full(len(log.groups), UNKNOWN, np.int64)
+        np.maximum.at(over, log.group[rows], log.sequence[rows])
+        return over
+
+    def is_alone(self, meeting: Meeting) -> bool:
+        """Return whether a meeting is of one rank as far as is known: nobody says who else is."""
+        return meeting.pair is None and len(self.members(meeting)) < 2
 
     def is_timed(self, rank: int) -> bool:
         """Return whether the log says of a rank when, or that, something started."""

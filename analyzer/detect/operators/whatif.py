@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.detect.operators.positions import way
-from analyzer.operators.aggregate import Floats, Ints
 from analyzer.operators.log import UNKNOWN, Kind, Log
+from analyzer.operators.rows import Floats, Ints
 
 _FEWEST_STEPS = 2
 _MOSTLY = 0.5  # ranks whose passes of a step are all there, so that it counts
@@ -45,6 +45,8 @@ class Passes:
     """By stage: (steps, replicas, passes)."""
     ranks: tuple[Ints, ...]
     """By stage: (replicas,)."""
+    alike: bool = True
+    """Whether passes of one direction are alike on all stages, as forward and backward ones are."""
 
 
 def passes(log: Log, stage: Ints, ranks: Ints, step: NDArray[np.int32]) -> Passes | None:
@@ -69,11 +71,16 @@ def passes(log: Log, stage: Ints, ranks: Ints, step: NDArray[np.int32]) -> Passe
         return None
     took = tuple(part[4][np.isin(part[3], common)] for part in told)
     made = Passes(order, took, tuple(part[2] for part in told))
+    return made if runs(made) else None
+
+
+def runs(passes_: Passes) -> bool:
+    """Return whether a schedule can be run: passes may be named otherwise than they are done."""
     try:
-        replay(made, [each[:1, :1] for each in took])
-    except ValueError:  # passes that are named otherwise than they are done
-        return None
-    return made
+        replay(passes_, [each[:1, :1] for each in passes_.took_us])
+    except ValueError:
+        return False
+    return True
 
 
 _Stage = tuple[NDArray[np.bool_], Ints, Ints, Ints, Floats]
@@ -240,7 +247,15 @@ def _mended(took: Floats, bad: NDArray[np.bool_]) -> Floats:
 
 
 def _even(passes_: Passes, took: Sequence[Floats]) -> list[Floats]:
-    """Return durations in which each pass takes the mean of its direction, over all stages."""
+    """Return durations in which each pass takes the mean of its direction, over all stages.
+
+    Where passes are not alike, the mean of its kind, and stages have as much to do as each other.
+    """
+    if not passes_.alike:
+        staged = _by_kind(passes_, took, (0, 1, 2))
+        total = np.array([float(each.sum(axis=2).mean()) for each in staged])
+        scale = total.mean() / np.maximum(total, 1e-9)
+        return [each * one for each, one in zip(staged, scale, strict=True)]
     ahead = [np.array([each.forward for each in own]) for own in passes_.order]
     mean = {
         way_: float(np.mean(np.concatenate(
@@ -266,12 +281,16 @@ def _by_stage(passes_: Passes, took: Sequence[Floats]) -> list[Floats]:
 
     Those of a stage's last chunk may be longer than its others, which is no chance.
     """
+    return _by_kind(passes_, took, (1, 2))
+
+
+def _by_kind(passes_: Passes, took: Sequence[Floats], axes: tuple[int, ...]) -> list[Floats]:
     made = []
     for own, each in zip(passes_.order, took, strict=True):
         kinds = np.array([2 * one.chunk + one.forward for one in own])
         usual = np.empty_like(each)
         for some in (kinds == kind for kind in np.unique(kinds)):
-            usual[:, :, some] = each[:, :, some].mean(axis=(1, 2), keepdims=True)
+            usual[:, :, some] = each[:, :, some].mean(axis=axes, keepdims=True)
         made.append(usual)
     return made
 

@@ -4,10 +4,16 @@
 from collections.abc import Sequence
 
 from analyzer.detect.operators.mismatch import Done
+from analyzer.detect.operators.verdict import Culprit, Who
 from analyzer.detect.operators.waits import Meeting, Waits
 
 NAMED = 8
 """Most ranks that a sentence lists. Chosen: a host's worth."""
+SHOWN = 8
+"""Most meetings that are evidence. Chosen: a screenful."""
+DOUBTED = 0.5
+"""By which confidence is multiplied beyond `MANY`, where no half agrees, and of transfers that are
+not counted. Chosen."""
 
 
 def where(waits: Waits, meeting: Meeting) -> str:
@@ -46,3 +52,25 @@ def ranks_of(ranks: Sequence[int]) -> str:
 def them(ranks: Sequence[int]) -> str:
     """Return what stands for ranks."""
     return "it" if len(ranks) == 1 else "them"
+
+
+def waiting_of(waits: Waits) -> tuple[str, ...]:
+    """Return where most ranks wait, the largest first."""
+    meetings = sorted(waits.meetings, key=lambda each: -len(waits.waiters(each)))
+    return tuple(
+        f"{ranks_of(waits.waiters(each))} in {where(waits, each)}"
+        + (f", without {ranks_of(late)}" if (late := waits.late(each)) else "")
+        for each in meetings[:SHOWN]
+    )
+
+
+def missing_of(waits: Waits) -> tuple[str, ...]:
+    """Return what is missing to say more: the logs of ranks without one."""
+    unseen = waits.log.unseen
+    return (f"the logs of {ranks_of(unseen)}",) if unseen else ()
+
+
+def rank_of(waits: Waits, ranks: tuple[int, ...], confidence: float, why: str) -> Culprit:
+    """Return a rank as a culprit, with its host where it is known."""
+    place = waits.log.places.get(ranks[0])
+    return Culprit(Who.RANK, ranks, confidence, why, place.host if place else None)

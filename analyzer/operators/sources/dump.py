@@ -34,6 +34,8 @@ MAX_BYTES = 128 << 20
 MAX_TENSORS = 65_536
 """Most tensors of an entry whose sizes are added up. Chosen: more than a model's layers."""
 
+COUNTED = "?"
+"""With what the name of a group begins that is known by a count of the rank's own only."""
 _TOP = frozenset({"entries", "pg_config", "pg_status", "comm_lib_version", "nccl_comm_state"})
 _WIDTHS = {
     "double": 8, "long": 8, "complexfloat": 8, "int": 4, "float": 4, "complexhalf": 4, "half": 2,
@@ -85,6 +87,8 @@ class Dump:
     """Whether nothing has fallen off the recorder's ring."""
     left_out: int = 0
     """Entries that made no sense."""
+    pickled: bool = False
+    """Whether it is a pickle, as watchdogs write them; JSON is what a program asks for."""
     version: str = ""
 
 
@@ -109,7 +113,7 @@ def is_dump(value: object) -> bool:
     return False
 
 
-def dump_of(value: Any) -> Dump:
+def dump_of(value: Any, *, pickled: bool = False) -> Dump:
     """Return the rows of a dump's plain value. Raises RemoteProtocolError where it is none."""
     if not is_dump(value):
         raise RemoteProtocolError("not a flight recorder's dump")
@@ -128,6 +132,7 @@ def dump_of(value: Any) -> Dump:
         members=_members(whole.get("pg_config")),
         whole=first == 0,
         left_out=len(listed) - len(read),
+        pickled=pickled,
         version=str(whole.get("version", ""))[:20],
     )
 
@@ -187,7 +192,7 @@ def _entry(raw: Mapping[Any, Any]) -> Entry | None:
 
 
 def _group(raw: Mapping[Any, Any]) -> tuple[str, str]:
-    """Return name and description; both are empty in old dumps, but for the group of all.
+    """Return name and description; of groups in old dumps, but for that of all, `?` and a number.
 
     Those have a count of the rank's own only, so that equal ones need not be one group.
     """
@@ -196,7 +201,8 @@ def _group(raw: Mapping[Any, Any]) -> tuple[str, str]:
         return str(said[0])[:200], str(said[1] if len(said) > 1 else "")[:200]
     if isinstance(said, str):
         return said[:200], ""
-    return ("0" if _integer(raw.get("pg_id"), 0) == 0 else ""), ""
+    number = _integer(raw.get("pg_id"), 0)
+    return (f"{COUNTED}{number}" if number else "0"), ""
 
 
 def _direction(op: str) -> tuple[Kind, int]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from analyzer.operators.log import UNKNOWN, Group, GroupKind, Kind, Log, Place, State, log_of
-from analyzer.operators.sources.dump import Dump, Entry
+from analyzer.operators.sources.dump import COUNTED, Dump, Entry
 from analyzer.operators.sources.names import host_of, kind_of, ranks_of
 from netagent.model.errors import RemoteProtocolError
 
@@ -55,6 +55,7 @@ def log(files: Mapping[str, Dump]) -> Log:
         silent=tuple(rank for rank in sorted(dumps) if not dumps[rank].entries),
         unseen=tuple(sorted(set(range(world)) - set(dumps))) if world <= MAX_ROWS else (),
         source=SOURCE,
+        at_rest=all(dump.pickled for dump in dumps.values()) and not groups.guessed,
         overdue=sum(row.entry.timed_out for row in rows) + given_up,
         notes=tuple(_notes(dumps, groups)),
     )
@@ -83,7 +84,7 @@ class _Groups:
         for members in self._own.values():
             for name, ranks in members.items():
                 self._others.setdefault(name, set()).add(ranks)
-        self._everybody = tuple(sorted(dumps))
+        self._everybody = tuple(range(max(dumps, default=-1) + 1))  # ranks are counted from 0
         self.keys: dict[Key, str] = {}
         """Descriptions of those in use, and of those that hold a rank without a dump."""
         self.guessed: set[str] = set()
@@ -99,8 +100,8 @@ class _Groups:
         return key
 
     def _ranks(self, rank: int, name: str, description: str) -> tuple[int, ...]:
-        if not name:
-            self.guessed.add("?")
+        if not name or name.startswith(COUNTED):
+            self.guessed.add(COUNTED)
             return (rank,)  # nobody knows whose else it is
         if own := self._own[rank].get(name):
             return own

@@ -8,7 +8,7 @@ from typing import Any
 
 from analyzer.operators import rings
 from analyzer.operators.log import Log
-from analyzer.operators.sources import dump, flight_recorder, inspector, ras
+from analyzer.operators.sources import dump, flight_recorder, inspector, pickles, ras
 from netagent.model.errors import RemoteProtocolError
 from netagent_torch import form
 
@@ -46,7 +46,7 @@ class Files:
             if ras.is_status(value):
                 self._statuses[name] = ras.status_of(value)
             else:
-                self._dumps[name] = dump.dump_of(value)
+                self._dumps[name] = dump.dump_of(value, pickled=pickles.is_pickle(content))
 
     def log(self) -> Log:
         """Return the log of all files. Raises RemoteProtocolError where there is none of them.

@@ -186,13 +186,11 @@ def _receive(work: _Clockwork, stage: int, needs: tuple[int, Pass], way: str) ->
 def _factor(work: _Clockwork, stage: int, each: Pass) -> Grid:
     job = work.job
     factor = (work.harm.forward if each.forward else work.harm.backward)[stage] * work.drift
-    if stage == job.stages - 1:
-        factor = factor * job.last_stage
-    elif stage == 0:
-        factor = factor * job.first_stage
-    if work.harm.sequences is not None:
-        factor = factor * work.harm.sequences[:, :, each.microbatch, None]
-    return factor
+    beside = job.last_stage if stage == job.stages - 1 else job.first_stage if stage == 0 else 1.0
+    if work.harm.sequences is None:
+        return factor * beside
+    longer = work.harm.sequences[:, :, each.microbatch, None]
+    return factor * (longer + beside - 1 if job.even_loss else longer * beside)
 
 
 def _compute(work: _Clockwork, stage: int, each: Pass, way: str) -> None:

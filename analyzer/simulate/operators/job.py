@@ -29,6 +29,8 @@ class Job:
     first_stage: float = 1.02
     last_stage: float = 1.05
     """The embedding and the loss are a little work of their own."""
+    even_loss: bool = False
+    """Whether that work is the same for sequences of any length, as a layer without attention's."""
     jitter: float = 0.02
     """Standard deviation of one operator, as a share of it."""
     drift: float = 0.005

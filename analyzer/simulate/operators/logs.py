@@ -24,6 +24,8 @@ class Source:
     """Whether of computing, too, or of communication alone."""
     groups: bool = True
     """Whether who takes part in a collective, and to whom a rank sends."""
+    transfers: bool = True
+    """Whether of sends and receives."""
     steps: bool = True
     places: bool = True
     cells: bool = False
@@ -86,6 +88,8 @@ def _part(made: Run, stage: int, source: Source) -> _Part:
     def told(row: Row) -> bool:
         if row.kind in {Kind.COMPUTE, Kind.OTHER}:
             return source.compute
+        if row.kind in {Kind.SEND, Kind.RECV}:
+            return source.transfers
         return not (source.cells and row.group in _HOST_ONLY)
 
     rows = [row for row in made.rows[stage] if told(row)]

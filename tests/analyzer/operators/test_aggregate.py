@@ -10,12 +10,9 @@ from analyzer.operators.aggregate import (
     MOST_LABELS,
     REST,
     aggregate,
-    edge_of,
-    group_of,
-    op_of,
     together,
 )
-from analyzer.operators.log import Group, GroupKind, Kind, log_of
+from analyzer.operators.log import Kind, log_of
 from analyzer.simulate.operators.faults import Fault, Injected
 from analyzer.simulate.operators.job import Job
 from tests.analyzer.detect.operators.jobs import SOURCES, logged
@@ -56,44 +53,6 @@ def test_what_ranks_do_together_is_nobodys_own_whatever_a_source_calls_it():
     assert (made.labels, made.own_us[0, 0].tolist()) == (("optimizer", IDLE), [5.0, 0.0])
 
 
-def test_rows_need_not_be_in_order():
-    log = logged(Job(data=2, stages=2, steps=5))
-    shuffled = log.take(np.random.default_rng(1).permutation(len(log)))
-    for name in ("own_us", "length_us"):
-        one, other = (
-            getattr(aggregate(each, each.step, np.unique(each.step)), name)
-            for each in (log, shuffled)
-        )
-        assert np.allclose(one, other)
-
-
-def test_a_send_that_others_work_goes_on_beside_is_no_wait():
-    rows = [(0, Kind.SEND, 1, 0, 30, -1, 1), (0, Kind.COLLECTIVE, 3, 10, 20, -1, -1)]
-    assert _sum(_log(rows)).own_us[0, 0].tolist() == [10.0]
-    rows = [(0, Kind.SEND, 1, 0, 10, -1, 1), (0, Kind.COLLECTIVE, 3, 12, 20, -1, -1)]
-    assert _sum(_log(rows)).own_us[0, 0].tolist() == [2.0]
-
-
-def test_a_transfer_took_what_the_last_to_come_measured():
-    group = Group("g", GroupKind.DATA, (0, 1))
-    made = _sum(_log([
-        (0, Kind.COLLECTIVE, 3, 0, 50, 0, -1), (1, Kind.COLLECTIVE, 3, 1000, 1007, 0, -1),
-        (0, Kind.SEND, 1, 60, 63, -1, 1), (1, Kind.RECV, 2, 1007, 1100, -1, 0),
-    ], groups=(group,)))  # fmt: skip
-    units = made.units
-    assert [edge_of(number) for number in units.number.tolist()] == [None, (0, 1)]
-    assert [group_of(int(units.number[0])), op_of(int(units.number[0]))] == [0, 3]
-    assert units.least_us.tolist() == [[7.0, 3.0]]
-    assert units.sent_us.tolist() == [[np.inf, 3.0]]
-    assert units.count.tolist() == [[2, 2]]
-    assert units.sum_us.tolist() == [[57.0, 96.0]]
-    assert units.ends.tolist() == [3, 3]
-
-
-def test_what_was_only_sent_is_known_to_lack_its_other_end():
-    assert _sum(_log([(0, Kind.SEND, 1, 0, 3, -1, 1)])).units.ends.tolist() == [1]
-
-
 @pytest.mark.parametrize("source", SOURCES)
 def test_parts_together_are_the_whole(source):
     log = logged(
@@ -130,11 +89,6 @@ def test_aggregates_take_a_small_part_of_the_logs_bytes():
     assert made.nbytes < 0.05 * sum(getattr(log, name).nbytes for name in names)
 
 
-def test_what_has_never_ended_is_left_out():
-    log = log_of({"rank": [0, 0], "step": [0, 0], "started_ns": [0, 5]})
-    assert np.isnan(aggregate(log, log.step, STEPS).length_us).all()
-
-
 def test_a_log_with_too_many_ranks_is_refused():
     log = log_of({"rank": [0]}, world=1 << 22)
     with pytest.raises(ValueError, match="two million"):
@@ -154,10 +108,3 @@ def test_of_thousands_of_kernels_those_that_took_most_are_told_apart():
     assert made.labels[0] == f"kernel{count - MOST_LABELS + 1}"
     assert made.labels[-2:] == (REST, IDLE)
     assert made.own_us[0, 0].sum() == count * (count + 1) / 2
-
-
-def test_numbers_of_steps_may_be_far_apart():
-    log = logged(Job(data=2, stages=1, steps=5))
-    far = np.where(log.step == log.step.max(), 2_000_000_000, log.step).astype(np.int32)
-    made = aggregate(replace(log, step=far), far, np.unique(far))
-    assert np.allclose(made.own_us, aggregate(log, log.step, np.unique(log.step)).own_us, atol=0.01)

@@ -6,11 +6,13 @@ import gzip
 import json
 from collections import Counter
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
 from analyzer.commands.operators import read
 from analyzer.detect.operators.judging import judged
+from tests.analyzer.operators.recorded_times import gradients_ms
 
 FOLDER = Path(__file__).with_name("recorded")
 TRUTH = {each["name"]: each for each in json.loads((FOLDER / "truth.json").read_text())}
@@ -82,3 +84,11 @@ def test_evidence_that_accuses_the_network_accuses_no_stage():
     verdict = judged(read(str(FOLDER / "slow-uplink.csv.gz")))
     assert all(each.network for each in verdict.culprits)
     assert not [line for line in verdict.evidence if "stage" in line]
+
+
+def test_the_loss_that_nobody_is_named_for_costs_less_than_a_busy_machine():
+    before, during = gradients_ms("lossy-uplink.before"), gradients_ms("lossy-uplink")
+    assert max(map(mean, during.values())) == mean(during["3:2-6"])
+    assert mean(during["3:2-6"]) < max(map(mean, before.values()))
+    slow = gradients_ms("slow-uplink")
+    assert mean(slow["3:2-6"]) > 5 * max(mean(ms) for name, ms in slow.items() if name != "3:2-6")

@@ -4,6 +4,7 @@ import asyncio
 import pytest
 from msgspec import structs
 
+from analyzer.detect.operators.pauses import FIRST_NS
 from analyzer.detect.operators.verdict import Holdup
 from analyzer.operators.keeper import Keeper, Reported, Row, Told
 from analyzer.operators.log import Group, GroupKind, Kind
@@ -110,6 +111,47 @@ def test_a_job_that_stands_still_waits_for_who_never_came():
     told = world.step()
     assert told.verdict.holdup is Holdup.HANG_RANK
     assert [each.ranks for each in told.verdict.culprits] == [(2,)]
+
+
+def _stands_still(world, late, numbers):
+    """Have all wait for a rank for `STUCK_NS` and a second, and return what is said of it then."""
+    begun = [numbers] * RANKS
+    begun[late] -= 1
+    world.say(begun, ended=[numbers - 1] * RANKS)
+    world.step()
+    world.now_ns += STUCK_NS + 10**9
+    world.say(begun, ended=[numbers - 1] * RANKS)
+    return world.step().verdict
+
+
+def test_rank_0_has_time_to_write_a_checkpoint_and_is_named_after():
+    world = World()
+    told = _stands_still(world, 0, 7)
+    assert (told.holdup, told.culprits) == (Holdup.INSUFFICIENT, ())
+    assert "rank 0 goes on within 254 s" in told.missing[-1]
+    world.now_ns += FIRST_NS - STUCK_NS
+    world.say([6, 7, 7, 7], ended=[6] * RANKS)
+    assert [each.ranks for each in world.step().verdict.culprits] == [(0,)]
+
+
+def test_who_went_on_by_itself_before_has_time_again():
+    world = World()
+    assert [each.ranks for each in _stands_still(world, 2, 7).culprits] == [(2,)]
+    told = _stands_still(world, 2, 9)
+    assert (told.holdup, told.culprits) == (Holdup.INSUFFICIENT, ())
+    assert "did so for 46 s before, and went on" in told.summary
+    assert [each.ranks for each in _stands_still(world, 1, 11).culprits] == [(1,)]
+
+
+def test_a_process_that_ended_has_no_time():
+    world = World()
+    world.say([6, 7, 7, 7], ended=[6] * RANKS)
+    world.step()
+    world.now_ns += STUCK_NS
+    world.say([6, 7, 7, 7], ended=[6] * RANKS)
+    (own,) = [each for each in world.keeper.processes("train-a") if each.process.rank == 0]
+    own.process = structs.replace(own.process, gone=True)
+    assert [each.ranks for each in world.step().verdict.culprits] == [(0,)]
 
 
 def test_a_job_whose_ranks_all_wait_in_one_collective_accuses_the_network():

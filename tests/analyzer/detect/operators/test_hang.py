@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from analyzer.detect.operators import hang
+from analyzer.detect.operators import hang, late, odd, stuck, wording
 from analyzer.detect.operators.verdict import Holdup, Who
 from analyzer.operators.log import Group, Kind, Place, State, log_of
 from analyzer.operators.sources import flight_recorder
@@ -95,14 +95,14 @@ def test_a_silent_rank_is_named_where_others_wait_for_it():
     verdict = judged(job.dumps())
     assert (verdict.holdup, named(verdict)) == (Holdup.HANG_RANK, [(Who.RANK, (2,))])
     assert "its log is empty" in verdict.culprits[0].why
-    assert verdict.culprits[0].confidence == hang.SILENT_CONFIDENCE
+    assert verdict.culprits[0].confidence == late.SILENT_CONFIDENCE
 
 
 def test_a_rank_without_a_dump_is_named_only_if_it_alone_is_missing():
     dumps = Job(4, 1, 1, cpu_stops={2: 3}).run().dumps()
     one = judged({name: each for name, each in dumps.items() if not name.endswith("_2")})
     assert named(one) == [(Who.RANK, (2,))]
-    assert one.culprits[0].confidence == hang.UNSEEN_CONFIDENCE
+    assert one.culprits[0].confidence == late.UNSEEN_CONFIDENCE
     assert "rank 2: no log" in one.missing[0]
     two = judged({name: each for name, each in dumps.items() if name[-1] in "03"})
     assert (two.holdup, two.culprits) == (Holdup.INSUFFICIENT, ())
@@ -127,12 +127,12 @@ def test_a_rank_that_went_on_for_long_shows_that_what_it_began_stands_still():
     columns = {
         "rank": [0, 0, 1], "kind": [Kind.COLLECTIVE] * 3, "group": [0, 1, 0],
         "sequence": [1, 1, 1], "state": [State.STARTED, State.ENDED, State.STARTED],
-        "enqueued_ns": [10, 10 + hang.STALE_NS, 10],
+        "enqueued_ns": [10, 10 + stuck.STALE_NS, 10],
     }  # fmt: skip
     groups = (Group("g", members=(0, 1)), Group("own", members=(0,)))
     verdict = hang.judge(log_of(columns, groups=groups))
     assert verdict.holdup is Holdup.HANG_COMMUNICATION
-    columns["enqueued_ns"] = [10, 9 + hang.STALE_NS, 10]
+    columns["enqueued_ns"] = [10, 9 + stuck.STALE_NS, 10]
     assert hang.judge(log_of(columns, groups=groups)).holdup is Holdup.NOTHING
 
 
@@ -163,7 +163,7 @@ def test_ranks_that_disagree_without_a_majority_are_named_as_a_group():
     job.programs[1][2] = Op("broadcast", job.programs[1][2].group, 7)
     verdict = judged(job.run().dumps())
     assert (verdict.holdup, named(verdict)) == (Holdup.MISMATCH, [(Who.GROUP, (0, 1))])
-    assert verdict.culprits[0].confidence < hang.ODD_CONFIDENCE
+    assert verdict.culprits[0].confidence < odd.ODD_CONFIDENCE
 
 
 def test_two_that_both_send_first_wait_in_a_circle():
@@ -184,7 +184,9 @@ def test_where_most_are_late_it_is_less_certain():
     log = rows(collective(0, 4), *(collective(rank, 3, State.ENDED) for rank in (1, 2, 3)))
     verdict = hang.judge(log)
     assert [each.ranks for each in verdict.culprits] == [(1,), (2,), (3,)]
-    assert {each.confidence for each in verdict.culprits} == {hang.LATE_CONFIDENCE * hang.DOUBTED}
+    assert {each.confidence for each in verdict.culprits} == {
+        late.LATE_CONFIDENCE * wording.DOUBTED
+    }
 
 
 def test_the_host_is_said_where_it_is_known():

@@ -91,3 +91,25 @@ def test_one_step_in_which_all_are_apart_does_not_hide_a_slow_rank():
     length[0] *= 40
     case = replace(case, sums=replace(case.sums, own_us=own, length_us=length))
     assert _named(case) == [13]
+
+
+@pytest.mark.parametrize(("deviations", "named"), [(5.5, False), (9.0, True)])
+def test_of_very_many_ranks_the_last_has_to_be_further_off(deviations, named):
+    case = case_of(logged(Job(data=512, stages=1, steps=8, microbatches=2)))
+    own = case.sums.own_us.copy()
+    rng = np.random.default_rng(1)
+    far = np.clip(rng.normal(size=512), -3, 3)
+    far[77] = deviations
+    own *= (1 + 0.006 * far)[None, :, None] / own.sum(axis=2).mean(axis=0)[None, :, None]
+    length = np.full(case.sums.length_us.shape, 1.0)
+    case = replace(case, sums=replace(case.sums, own_us=own, length_us=length))
+    assert slow(case).places.tolist() == ([77] if named else [])
+
+
+def test_ranks_that_may_be_of_another_stage_have_to_be_far_off():
+    case = case_of(logged(Job(data=16, stages=2, steps=10), Injected(Fault.SLOW_RANK, 3, 1.08)))
+    assert slow(case).places.tolist() == [3]
+    mixed = np.ones(len(case.stage), bool)
+    assert slow(replace(case, mixed=mixed)).places.tolist() == []
+    far = case_of(logged(Job(data=16, stages=2, steps=10), Injected(Fault.SLOW_RANK, 3, 1.3)))
+    assert slow(replace(far, mixed=mixed)).places.tolist() == [3]

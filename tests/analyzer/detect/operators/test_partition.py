@@ -17,7 +17,7 @@ NOBODY = np.zeros(0, np.int64)
 def test_a_long_last_stage_is_uneven(source):
     found = parts(case_of(logged(Job(steps=12, last_stage=1.4), source=source)), NOBODY)
     assert found.uneven
-    assert (found.stage, found.steady) == (3, 1.0)
+    assert (found.stages, found.steady) == ((3,), 1.0)
     assert 1.3 < found.times < 1.45
 
 
@@ -51,3 +51,21 @@ def test_one_step_that_is_uneven_by_chance_and_long_does_not_hide_a_stage():
     own = case.sums.own_us.copy()
     own[0] *= np.random.default_rng(1).uniform(15, 40, (own.shape[1], 1))
     assert parts(replace(case, sums=replace(case.sums, own_us=own)), NOBODY).uneven
+
+
+def _long(*stages, of=4):
+    """Return a case in which these stages have half as much again to do."""
+    case = case_of(logged(Job(stages=of, steps=12, first_stage=1.0, last_stage=1.0)))
+    own = case.sums.own_us * np.where(np.isin(case.stage, stages), 1.5, 1.0)[None, :, None]
+    return replace(case, sums=replace(case.sums, own_us=own))
+
+
+def test_stages_that_are_equally_long_are_named_all():
+    found = parts(_long(1, 3), NOBODY)
+    assert found.uneven
+    assert (found.stages, found.steady) == ((1, 3), 1.0)
+    assert parts(_long(0), NOBODY).stages == (0,)
+
+
+def test_of_more_long_stages_than_short_ones_none_is_uneven():
+    assert not parts(_long(0, 1, 2), NOBODY).uneven

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from analyzer.detect.operators.iterations import iterations
-from analyzer.detect.operators.positions import stages, way
+from analyzer.detect.operators.positions import mixed, stages, way
+from analyzer.operators.log import Group, GroupKind
 from analyzer.simulate.operators.job import Job
 from tests.analyzer.detect.operators.jobs import SOURCES, logged
 
@@ -50,3 +51,35 @@ def test_without_sends_all_ranks_are_of_one_stage():
 
 def test_the_way_of_an_operation_is_in_its_name():
     assert (way("forward-compute"), way("Bwd"), way("all_reduce")) == (1, -1, 0)
+
+
+FEW = Job(data=3, stages=8, microbatches=4, steps=6)
+"""With fewer microbatches than stages, all of the first stages are ahead by all there is."""
+
+
+def test_stages_that_the_schedule_does_not_tell_apart_are_told_by_their_groups():
+    log = logged(FEW, source=replace(SOURCES["hooks"], transfers=True))
+    ranks, told = _stages(log)
+    assert told.tolist() == [FEW.where(rank)[0] for rank in ranks.tolist()]
+    assert not mixed(log, ranks, told).any()
+
+
+def test_where_no_group_tells_they_are_mixed():
+    log = logged(FEW, source=SOURCES["nameless"])
+    ranks, told = _stages(log)
+    assert mixed(log, ranks, told).tolist() == [FEW.where(rank)[0] < 5 for rank in ranks.tolist()]
+    named = logged(FEW, source=SOURCES["trace"])
+    assert not mixed(named, *_stages(named)).any()
+
+
+def test_groups_alone_tell_stages_where_no_transfer_is_logged():
+    log = logged(FEW, source=replace(SOURCES["hooks"], transfers=False))
+    ranks, told = _stages(log)
+    assert told.tolist() == [FEW.where(rank)[0] for rank in ranks.tolist()]
+
+
+def test_groups_of_several_stages_do_not_count():
+    log = logged(JOBS[0], source=SOURCES["hooks"])
+    whole = Group("dp", GroupKind.DATA, tuple(range(JOBS[0].world)))
+    ranks, told = _stages(replace(log, groups=(*log.groups, whole)))
+    assert told.tolist() == [JOBS[0].where(rank)[0] for rank in ranks.tolist()]

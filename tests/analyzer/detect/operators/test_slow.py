@@ -13,6 +13,7 @@ from analyzer.detect.operators.verdict import Holdup, Who
 from analyzer.operators.log import NEVER, Group, Kind, Place, log_of
 from analyzer.simulate.operators.faults import NETWORK, NOBODY, Fault, Injected, blame, draw
 from analyzer.simulate.operators.job import Job
+from analyzer.simulate.operators.logs import HOOKS
 from tests.analyzer.detect.operators.jobs import NAMELESS, SOURCES, logged
 
 RECORDED = Path(__file__).parents[2] / "operators" / "recorded"
@@ -211,3 +212,40 @@ def test_of_a_recorded_job_whose_slow_link_two_rings_of_four_cross_both_are_name
     found = slow.judge(read(str(RECORDED / "slow-link.csv.gz")))
     assert found.holdup is Holdup.SLOW_COMMUNICATION
     assert {each.ranks for each in found.culprits} == {(0, 4), (2, 6)}
+
+
+COLLECTIVES = replace(HOOKS, transfers=False)
+
+
+def test_a_slow_loader_shows_where_all_that_is_logged_is_one_reduction_a_step():
+    count, ranks = 12, 8
+    columns = {name: [] for name in ("rank", "started_ns", "ended_ns")}
+    rng = np.random.default_rng(1)
+    for rank in range(ranks):
+        now = 0
+        for _ in range(count):
+            # All wait for rank 5, which loads for as long as it computes.
+            own, slowest = int(2e8 * (2 if rank == 5 else 1) + rng.normal(0, 1e6)), 4 * 10**8
+            came, now = now + own, now + max(own, slowest) + 10**7
+            for name, value in zip(columns, (rank, came, now), strict=True):
+                columns[name].append(value)
+    rows = len(columns["rank"])
+    of = {"kind": [int(Kind.COLLECTIVE)] * rows, "group": [0] * rows, "op": [0] * rows}
+    groups = (Group("dp", members=tuple(range(ranks))),)
+    log = log_of(columns | of, ops=("all_reduce",), groups=groups)
+    assert [each.ranks for each in judge(log).culprits] == [(5,)]
+
+
+@pytest.mark.parametrize("fault", [Fault.SLOW_RANK, Fault.SEQUENCES])
+def test_of_a_pipeline_of_which_collectives_alone_are_logged_it_cannot_be_told(fault):
+    job = Job(data=8, stages=4, steps=16)
+    verdict = judge(logged(job, Injected(fault, 9, 2.0 if fault == "slow rank" else 0.5),
+                           source=COLLECTIVES))  # fmt: skip
+    assert (verdict.holdup, verdict.culprits) == (Holdup.INSUFFICIENT, ())
+    assert "sends and receives" in verdict.missing[0]
+
+
+def test_two_stages_that_are_as_long_as_each_other_are_named_both():
+    job = Job(data=4, stages=4, steps=12, first_stage=1.5, last_stage=1.5)
+    verdict = judge(logged(job))
+    assert sorted(each.ranks for each in verdict.culprits) == [(0, 1, 2, 3), (12, 13, 14, 15)]

@@ -6,8 +6,8 @@ import pytest
 
 from analyzer.detect.operators.transfers import HELD_UP, HELD_UP_GUESSED, hot
 from analyzer.detect.operators.verdict import Who
-from analyzer.operators.aggregate import edge_of, group_of, op_of
 from analyzer.operators.log import GroupKind, Kind, log_of
+from analyzer.operators.units import edge_of, group_of, op_of
 from analyzer.simulate.operators.faults import Fault, Injected
 from analyzer.simulate.operators.job import Job
 from analyzer.simulate.operators.logs import HOOKS

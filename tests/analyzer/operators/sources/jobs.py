@@ -92,12 +92,12 @@ class Job:
             ops.append(Op("all_reduce", "0", 1))
         return ops
 
-    def run(self) -> "Still":
-        """Return how far each rank comes."""
+    def run(self, rounds: int | None = None) -> "Still":
+        """Return how far each rank comes; `rounds`: in so many, if it goes on for longer."""
         issued, done = [0] * self.world, [0] * self.world
-        moved = True
-        while moved:
-            moved = False
+        moved, count = True, 0
+        while moved and count != rounds:
+            moved, count = False, count + 1
             for rank, program in enumerate(self.programs):
                 limit = min(
                     done[rank] + self.ahead, len(program), self.cpu_stops.get(rank, 1 << 30)
@@ -108,7 +108,7 @@ class Job:
                 together = self._meets(rank, issued, done)
                 for each in together:
                     done[each], moved = done[each] + 1, True
-        return Still(self, issued, done)
+        return Still(self, issued, done, count)
 
     def _head(self, rank: int, issued: Sequence[int], done: Sequence[int]) -> Op | None:
         at = done[rank]
@@ -143,6 +143,8 @@ class Still:
     job: Job
     issued: list[int]
     done: list[int]
+    rounds: int = 0
+    """Until then."""
 
     def dumps(
         self, *, timing: bool = False, ring: int = 2000, config: bool = True

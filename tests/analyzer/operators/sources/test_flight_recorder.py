@@ -144,3 +144,21 @@ def test_old_groups_that_are_only_counted_are_not_taken_for_one():
     old = {"record_id": 0, "pg_id": 1, "seq_id": 5, "profiling_name": "nccl:x", "state": "started"}
     made = log({f"r{rank}": [old, old | {"pg_id": 0, "record_id": 1}] for rank in (0, 1)})
     assert sorted(group.members for group in made.groups) == [(0,), (0, 1), (1,)]
+
+
+def test_pickles_are_what_watchdogs_write():
+    values = Job(2, 1, 1).run().dumps()
+
+    def made(*, pickled, config=True):
+        own = {n: v if config else v["entries"] for n, v in values.items()}
+        return flight_recorder.log({n: dump_of(v, pickled=pickled) for n, v in own.items()})
+
+    assert made(pickled=True).at_rest
+    assert not made(pickled=False).at_rest
+    assert not made(pickled=True, config=False).at_rest
+
+
+def test_groups_that_are_counted_by_each_rank_alone_are_told_apart():
+    old = {"record_id": 0, "seq_id": 5, "profiling_name": "nccl:x", "state": "started"}
+    made = log({"r0": [old | {"pg_id": number} for number in (1, 2)], "r1": [old | {"pg_id": 0}]})
+    assert len(set(made.group[made.rank == 0].tolist())) == 2
