@@ -18,9 +18,9 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from bpf.kernel.uprobes import Place, Uprobes
+from bpf.lines import refuse, say
 from bpf.trace import collectives, elf
 from bpf.trace.collectives import Call, Pairing
 from netagent.model.errors import MISUSE, PROBLEM, CapabilityMissing
@@ -44,14 +44,14 @@ def main() -> int:
     try:
         folder = Path(json.loads(sys.stdin.buffer.readline())["folder"])
     except (ValueError, KeyError, TypeError) as error:
-        return _refuse(MISUSE, f"no request: {error}", 'send {"folder": ...}')
+        return refuse(MISUSE, f"no request: {error}", 'send {"folder": ...}')
     stop: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.append(1))
     try:
         _watch(folder, stop)
     except CapabilityMissing as error:
-        return _refuse(PROBLEM, error.capability, error.remedy)
+        return refuse(PROBLEM, error.capability, error.remedy)
     return 0
 
 
@@ -70,7 +70,7 @@ def _watch(folder: Path, stop: list[int]) -> None:
         news = _places(known)
         places += news
         if not said or news:
-            _print({"attached": len(places), "libraries": sorted({each.path for each in places})})
+            say({"attached": len(places), "libraries": sorted({each.path for each in places})})
             said = True
         with Uprobes(places, words) as probes:
             if _record(probes, rings, known, stop):
@@ -262,16 +262,6 @@ def _environment(tgid: int) -> dict[str, str]:
 
 def _number(text: str | None) -> int:
     return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 8 else -1
-
-
-def _refuse(code: int, text: str, remedy: str) -> int:
-    _print({"error": text, "remedy": remedy, "code": code})
-    return code
-
-
-def _print(document: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(document, separators=(",", ":")) + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":
