@@ -15,7 +15,7 @@ from statistics import median
 
 import structlog
 
-from analyzer.detect.held import JobVerdict
+from analyzer.detect.held import EVERY_NS, STUCK_NS, JobVerdict
 from analyzer.detect.operators import hang, slow
 from analyzer.detect.operators.verdict import Holdup, Verdict
 from analyzer.intake.operators import log_of_replies
@@ -27,14 +27,9 @@ from netagent.model.errors import NetAgentError
 from netagent.model.ids import EndpointId
 from netagent.wire.operators import MOST_ASKED, OperatorsReply, OperatorsRequest
 
-EVERY_S = 20.0
-"""Seconds between two looks at all jobs. Chosen: some windows; who is slow is slow for longer."""
 LOOK_NS = 60_000_000_000
 """Nanoseconds of records that are asked for. Chosen: iterations take seconds, and several are
 needed."""
-STUCK_NS = 45_000_000_000
-"""Nanoseconds in which no collective of a job begins or ends, from which on it stands still.
-Chosen: longer than a checkpoint of a small job, far less than a watchdog's ten minutes."""
 HEARD_NS = 15_000_000_000
 """Nanoseconds within which a host must have been heard of for its ranks to be judged. Chosen: three
 windows; a collector that lags is no hang."""
@@ -52,6 +47,7 @@ AT_ONCE = 16
 
 NOTHING = Verdict(Holdup.NOTHING, "no rank waits less than its peers, and the job goes on")
 UNTIMED = Verdict(Holdup.INSUFFICIENT, "no operator that ended was recorded in the last minute")
+STILL_UNSEEN = "whether the job goes on is not known yet: it was not seen to move"
 SOME_AWAY = "not all hosts answered with what their ranks recorded"
 
 log = structlog.get_logger()
@@ -66,6 +62,8 @@ class _Followed:
 
     progress: Mapping[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
     moved_ns: int = 0
+    has_moved: bool = False
+    """Whether it was seen to, since it is followed."""
     verdict: JobVerdict | None = None
 
 
@@ -90,7 +88,7 @@ class Jobs:
         """Look until cancelled."""
         while True:
             await self.step()
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(EVERY_NS / 1e9)
 
     async def step(self) -> None:
         """Look at each job once, and tell what is new."""
@@ -131,6 +129,7 @@ class Jobs:
         heard = [each for _, each in sorted(owners.items())]
         progress = {(k.process.rank, name): n for k in heard for name, n in k.progress.items()}
         if progress != followed.progress:
+            followed.has_moved = bool(followed.progress)
             followed.progress, followed.moved_ns = progress, now_ns
         if now_ns - followed.moved_ns >= STUCK_NS:
             # As it is now: what hosts say next changes it, while it is judged in a thread.
@@ -141,6 +140,9 @@ class Jobs:
             verdict = await asyncio.to_thread(self._hung, job, still)
         else:
             verdict = await self._slow(job, heard, now_ns)
+            if verdict.holdup is Holdup.NOTHING and not followed.has_moved:
+                # As after a restart, while a job hangs: nobody is acquitted before that is known.
+                verdict = replace(verdict, holdup=Holdup.INSUFFICIENT, summary=STILL_UNSEEN)
         verdict = without_contested(verdict, contested)
         ends = self._endpoints(heard)
         named = {rank for culprit in verdict.culprits for rank in culprit.ranks}

@@ -4,12 +4,13 @@ import asyncio
 import pytest
 from msgspec import structs
 
+from analyzer.detect.held import STUCK_NS
 from analyzer.detect.operators.verdict import Holdup
 from analyzer.operators.keeper import Keeper, Reported, Row, Told
 from analyzer.operators.log import Group, GroupKind, Kind
 from analyzer.replay import records
 from analyzer.roster.registry import Registry
-from analyzer.server.jobs import HEARD_NS, SMALL, STUCK_NS, Jobs, choose
+from analyzer.server.jobs import HEARD_NS, SMALL, Jobs, choose
 from netagent.model.errors import Unreachable
 from netagent.wire.columns import pack
 from netagent.wire.operators import OperatorGroup, OperatorProcess, OperatorsReply
@@ -99,6 +100,14 @@ def test_of_a_job_that_is_well_nobody_is_named():
     world.say([5] * RANKS)
     assert world.step().verdict.culprits == ()
     assert world.asked == ["h0", "h1", "h2", "h3"]
+
+
+def test_whether_a_job_goes_on_is_not_known_before_it_was_seen_to_move():
+    world = World()
+    world.say([5] * RANKS)
+    assert world.step().verdict.holdup is Holdup.INSUFFICIENT
+    world.say([6] * RANKS)
+    assert world.step().verdict.holdup is Holdup.NOTHING
 
 
 def test_a_job_that_stands_still_waits_for_who_never_came():
