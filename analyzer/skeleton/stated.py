@@ -96,8 +96,10 @@ def transfers(records: Log) -> set[Pair]:
 
 
 def _direct(records: Log) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = np.isin(records.kind, (Kind.SEND, Kind.RECV))
-    return found & (records.peer != UNKNOWN)
+    found: NDArray[np.bool_] = np.isin(records.kind, (Kind.SEND, Kind.RECV)) & (
+        records.peer != UNKNOWN
+    )
+    return found
 
 
 def accounted_bytes(records: Log) -> float:
