@@ -30,8 +30,8 @@ STUCK_NS = 45_000_000_000
 """Nanoseconds in which no collective of a job begins or ends, from which on it stands still.
 Chosen: longer than a checkpoint of a small job, far less than a watchdog's ten minutes."""
 AGAIN_NS = STUCK_NS + 3 * EVERY_NS
-"""Nanoseconds that a hang takes to be seen anew, at most, once hosts are heard: a look that begins
-to wait, the look after the wait, and one more for judging, and for the window that tells it."""
+"""Nanoseconds that a hang takes to be seen anew, at most, once hosts are heard. Chosen: a look that
+begins to wait, the look after the wait, and one more for judging, and the window that tells it."""
 MAX_TOLD = 8
 """Most ranks of a job that are incidents at a time. Chosen: where more are slow, the reason is one,
 and the job itself is named."""
