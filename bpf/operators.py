@@ -18,9 +18,10 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from bpf.kernel.uprobes import Place, Uprobes
+from bpf.lines import refuse, say
 from bpf.trace import collectives, elf
 from bpf.trace.collectives import Call, Pairing
 from netagent.model.errors import MISUSE, PROBLEM, CapabilityMissing
@@ -36,6 +37,19 @@ MOST_RINGS = 64
 MOST_FILES = 65536
 """Descriptors: a probe has one of each CPU."""
 RECORDS = 1 << 13
+_Inode = tuple[int, int]
+"""Device and inode."""
+
+
+class _Library(NamedTuple):
+    """A file that processes have loaded."""
+
+    way: str
+    """Path by which it is opened; of a process, so it may be gone with that one."""
+    name: str
+    """Path for people."""
+
+
 KINDS = {"collective": form.COLLECTIVE, "send": form.SEND, "recv": form.RECV}
 
 
@@ -44,14 +58,14 @@ def main() -> int:
     try:
         folder = Path(json.loads(sys.stdin.buffer.readline())["folder"])
     except (ValueError, KeyError, TypeError) as error:
-        return _refuse(MISUSE, f"no request: {error}", 'send {"folder": ...}')
+        return refuse(MISUSE, f"no request: {error}", 'send {"folder": ...}')
     stop: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.append(1))
     try:
         _watch(folder, stop)
     except CapabilityMissing as error:
-        return _refuse(PROBLEM, error.capability, error.remedy)
+        return refuse(PROBLEM, error.capability, error.remedy)
     return 0
 
 
@@ -64,20 +78,21 @@ def _watch(folder: Path, stop: list[int]) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
     words = {each.symbol: collectives.arguments(each, machine) for each in collectives.FUNCTIONS}
     os.nice(5)
-    rings, known, places = _Rings(folder), set[tuple[int, int]](), list[Place]()
-    said = False
+    rings, offsets = _Rings(folder), dict[_Inode, dict[str, int]]()
+    said: set[_Inode] | None = None
     while not stop:
-        news = _places(known)
-        places += news
-        if not said or news:
-            _print({"attached": len(places), "libraries": sorted({each.path for each in places})})
-            said = True
+        libraries = _libraries()
+        places = _places(libraries, offsets)
+        if said is None or libraries.keys() - said:
+            names = sorted({each.name for each in libraries.values()})
+            say({"attached": len(places), "libraries": names})
+        said = set(libraries)
         with Uprobes(places, words) as probes:
-            if _record(probes, rings, known, stop):
+            if _record(probes, rings, said, stop):
                 return
 
 
-def _record(probes: Uprobes, rings: "_Rings", known: set[tuple[int, int]], stop: list[int]) -> bool:
+def _record(probes: Uprobes, rings: "_Rings", known: set[_Inode], stop: list[int]) -> bool:
     """Record until something new is there to be watched; return True where that is the end."""
     pairing, looked, lost = Pairing(), time.monotonic(), 0
     while not stop:
@@ -100,9 +115,9 @@ def _record(probes: Uprobes, rings: "_Rings", known: set[tuple[int, int]], stop:
     return True
 
 
-def _libraries() -> dict[tuple[int, int], str]:
-    """Return the libraries that processes have loaded, by device and inode, with a path to each."""
-    found: dict[tuple[int, int], str] = {}
+def _libraries() -> dict[_Inode, _Library]:
+    """Return the libraries that processes have loaded, whatever container they are in."""
+    found: dict[_Inode, _Library] = {}
     for process in Path("/proc").iterdir():
         if not process.name.isdecimal():
             continue
@@ -112,25 +127,36 @@ def _libraries() -> dict[tuple[int, int], str]:
                 path = fields[5] if len(fields) > 5 else ""
                 name = path.rpartition("/")[2]
                 if name.startswith(collectives.LIBRARIES) and "x" in fields[1]:
-                    within = f"{process}/root{path}"
-                    state = Path(within).stat()
-                    found.setdefault((state.st_dev, state.st_ino), within)
+                    _add(found, process, fields[0], path)
     return found
 
 
-def _places(known: set[tuple[int, int]]) -> list[Place]:
-    """Return the functions in libraries that are new."""
+def _add(found: dict[_Inode, _Library], process: Path, span: str, path: str) -> None:
+    """Note the file behind a mapping, by a path that this process can open.
+
+    What is mapped is the very file, though another one has its name by now, and is no matter of
+    mount namespaces; without CAP_SYS_ADMIN it is looked for in the process' own root.
+    """
+    for way in (f"{process}/map_files/{span}", f"{process}/root{path}"):
+        with suppress(OSError):
+            state = Path(way).stat()
+            found.setdefault((state.st_dev, state.st_ino), _Library(way, f"{process}/root{path}"))
+            return
+
+
+def _places(
+    libraries: dict[_Inode, _Library], offsets: dict[_Inode, dict[str, int]]
+) -> list[Place]:
+    """Return the functions in libraries; `offsets` keeps where they are, by file."""
     found = []
-    for key, path in _libraries().items():
-        if key in known:
-            continue
-        known.add(key)
-        with suppress(OSError, ValueError):
-            offsets = _offsets(path)
-            found += [
-                Place(path, offset, collectives.BY_SYMBOL[symbol])
-                for symbol, offset in offsets.items()
-            ]
+    for key, library in libraries.items():
+        if key not in offsets:
+            with suppress(OSError, ValueError):
+                offsets[key] = _offsets(library.way)
+        found += [
+            Place(library.way, offset, collectives.BY_SYMBOL[symbol])
+            for symbol, offset in offsets.get(key, {}).items()
+        ]
     return found
 
 
@@ -262,16 +288,6 @@ def _environment(tgid: int) -> dict[str, str]:
 
 def _number(text: str | None) -> int:
     return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 8 else -1
-
-
-def _refuse(code: int, text: str, remedy: str) -> int:
-    _print({"error": text, "remedy": remedy, "code": code})
-    return code
-
-
-def _print(document: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(document, separators=(",", ":")) + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ sense, 3 another trace of this switch is running.
 """
 
 import fcntl
-import json
 import os
 import resource
 import select
@@ -24,6 +23,7 @@ from typing import IO, Any
 
 from bpf.kernel.host import Symbols, read_facts
 from bpf.kernel.loader import Sizes, Tracer, load, readable
+from bpf.lines import refuse, say
 from bpf.trace.abi import Event
 from bpf.trace.layout import Layout
 from bpf.trace.programs import KernelFacts, Program, Refusal, choose
@@ -51,13 +51,13 @@ def main() -> int:
     try:
         request = read_request(sys.stdin.buffer.readline())
         _limit(request)
-        _print(_trace(request, stop))
+        say(_trace(request, stop))
     except ConfigError as error:
-        return _refuse(MISUSE, error.message, "correct the request")
+        return refuse(MISUSE, error.message, "correct the request")
     except TooSoon as error:
-        return _refuse(BUSY, error.reason, "try again later")
+        return refuse(BUSY, error.reason, "try again later")
     except CapabilityMissing as error:
-        return _refuse(PROBLEM, error.capability, error.remedy)
+        return refuse(PROBLEM, error.capability, error.remedy)
     return 0
 
 
@@ -102,7 +102,7 @@ def _ends_with_stdin() -> Iterator[None]:
         try:
             with suppress(OSError):  # nobody may listen any more
                 why = "tracing (whoever asked for it stopped it before it counted)"
-                _refuse(PROBLEM, why, "ask again")
+                refuse(PROBLEM, why, "ask again")
         finally:
             os._exit(PROBLEM)
 
@@ -172,7 +172,7 @@ def _watch(tracer: Tracer, request: Request, stop: _Stop, events: list[Event]) -
     wants_events = request.events_per_s > 0
     begin_ns = time.monotonic_ns()
     tracer.start(request.filter(), keep if wants_events else None)
-    _print({"attached": tracer.attached})
+    say({"attached": tracer.attached})
     end_ns = begin_ns + request.duration_ns
     while (left_ns := end_ns - time.monotonic_ns()) > 0 and not stop:
         wait_ms = min(POLL_MS, left_ns // 1_000_000 + 1)
@@ -215,16 +215,6 @@ def _alone(request: Request) -> Iterator[None]:
         except BlockingIOError as error:
             raise TooSoon("trace", "another trace of this switch is running") from error
         yield
-
-
-def _refuse(code: int, text: str, remedy: str) -> int:
-    _print({"error": text, "remedy": remedy, "code": code})
-    return code
-
-
-def _print(document: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(document, separators=(",", ":")) + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

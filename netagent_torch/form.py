@@ -41,6 +41,10 @@ MAX_LINES_BYTES = 4 << 20
 RECORD = struct.Struct("<QqqqQIiiHHBxHxxxx")
 """Number, begun, waited, ended (ns, monotonic), bytes, sequence in the group, step, peer, numbers
 of operation and group, kind, tag."""
+BEGUN = struct.Struct("<Qq16xQIi16s")
+"""The same of one that begins: number, begun, bytes, sequence, step, and a `TAIL`."""
+TAIL = struct.Struct("<iHHBxHxxxx")
+"""Peer, operation, group, kind, tag: of a group's operation the same each time."""
 WAITED_AT = 16
 """Where in a record `waited_ns` and `ended_ns` are."""
 RECORD_BYTES = RECORD.size

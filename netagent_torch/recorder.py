@@ -57,6 +57,8 @@ COLLECTION_NS = 1_000_000
 """Nanoseconds from which on a collection of garbage is recorded. Chosen: young generations take
 less, and delay nobody."""
 
+_MISSING: Any = object()
+"""An argument that was not given."""
 _Known = tuple[int, dict[int, int], tuple[int, ...]]
 """A group's number, what was counted in it so far, and its members."""
 
@@ -76,7 +78,6 @@ class Recorder:
         self._before: list[tuple[Any, str, Any]] = []
         self._collecting_ns = 0
         self._introduced = 0
-        self._begin = self._beginning()
 
     def install(self) -> None:
         """Step into torch.distributed; groups made before or later are seen alike."""
@@ -127,24 +128,13 @@ class Recorder:
 
     # --- on the way of each operation ------------------------------------------------------
 
-    def _beginning(self) -> Callable[..., int]:
-        ring, pack, words = self.ring, form.RECORD.pack_into, self.ring.words
-        target, capacity, start, size = ring.map, ring.capacity, ring.records_at, form.RECORD_BYTES
-        number_of, written = ring.numbers.__next__, form.WRITTEN_AT // 8
-
-        def begin(
-            begun: int, nbytes: int, sequence: int, peer: int, op: int, group: int, kind: int,
-            tag: int,
-        ) -> int:  # fmt: skip
-            number = number_of()
-            pack(
-                target, start + (number - 1) % capacity * size,
-                number, begun, 0, 0, nbytes, sequence, self.step, peer, op, group, kind, tag,
-            )  # fmt: skip
-            words[written] = ring.written = number
-            return number
-
-        return begin
+    def _begin(
+        self, begun: int, nbytes: int, sequence: int, peer: int, op: int, group: int, kind: int,
+        tag: int,
+    ) -> int:  # fmt: skip
+        return self.ring.add(
+            form.Record(0, begun, 0, 0, nbytes, sequence, self.step, peer, op, group, kind, tag)
+        )
 
     def _end(self, number: int, waited_ns: int, ended_ns: int) -> None:
         if number > self.ring.written - self.ring.capacity:  # its place is still its own
@@ -153,20 +143,50 @@ class Recorder:
             self.ring.words[at + 1] = ended_ns
 
     def _collective(self, inner: Callable[..., Any], op: int, place: int) -> Callable[..., Any]:
-        begin, groups, opened, now = self._begin, self._groups, self._open, time.monotonic_ns
-        every, introduce, leave_out = self._every, self._introduce, self.ring.leave_out
+        # All that it needs is at hand as a local name, and what never changes is packed already:
+        # a lookup costs as much as a write.
+        groups, opened, now, ring = self._groups, self._open, time.monotonic_ns, self.ring
+        introduce, every, leave_out = self._introduce, self._every, self.ring.leave_out
+        nothing = _MISSING
+        pack, target, words = form.BEGUN.pack_into, self.ring.map, self.ring.words
+        capacity, start, size = ring.capacity, ring.records_at, form.RECORD_BYTES
+        number_of, written, tails = ring.numbers.__next__, form.WRITTEN_AT // 8, dict[int, bytes]()
+        of_first = place == 0
 
-        def issue(group: Any, *given: Any, **named: Any) -> Any:
+        def issue(
+            group: Any, first: Any = nothing, second: Any = nothing, third: Any = nothing,
+            *rest: Any, **named: Any,
+        ) -> Any:  # fmt: skip
             begun = now()
             known = groups.get(id(group)) or introduce(group)
             counted = known[1]
             sequence = counted[-1] = counted[-1] + 1
             if every > 1 and sequence % every:
                 leave_out()
-                return inner(group, *given, **named)
-            nbytes = _bytes(given[place]) if len(given) > place >= 0 else 0
-            number = begin(begun, nbytes, sequence, -1, op, known[0], 2, 0)
-            work = inner(group, *given, **named)
+                return inner(group, *_given(first, second, third), *rest, **named)
+            tensors = first if of_first else second if place > 0 else nothing
+            try:  # nearly always a list of one tensor
+                tensor = tensors[0]
+                nbytes = (
+                    tensor.numel() * tensor.element_size()
+                    if tensors.__class__ is list and len(tensors) == 1
+                    else _bytes(tensors)
+                )
+            except (AttributeError, TypeError, IndexError):
+                nbytes = _bytes(tensors)
+            tail = tails.get(known[0]) or tails.setdefault(
+                known[0], form.TAIL.pack(form.NONE, op, known[0], form.COLLECTIVE, 0)
+            )
+            number = number_of()
+            at = start + (number - 1) % capacity * size
+            pack(target, at, number, begun, nbytes, sequence, self.step, tail)
+            words[written] = ring.written = number
+            if rest or named or second is nothing:
+                work = inner(group, *_given(first, second, third), *rest, **named)
+            elif third is nothing:
+                work = inner(group, first, second)
+            else:
+                work = inner(group, first, second, third)
             if len(opened) > MOST_OPEN:
                 opened.clear()
             opened[id(work)] = number
@@ -206,7 +226,8 @@ class Recorder:
             if not number:
                 return inner(work, *given, **named)
             waited = now()
-            result = inner(work, *given, **named)  # what raises has no end
+            # What raises has no end.
+            result = inner(work, *given, **named) if given or named else inner(work)
             if number > ring.written - capacity:  # its place is still its own
                 at = start + (number - 1) % capacity * size
                 words[at] = waited
@@ -241,6 +262,11 @@ class Recorder:
             self._collecting_ns = now_ns
         elif self._collecting_ns and now_ns - self._collecting_ns >= COLLECTION_NS:
             self.span("garbage-collection", form.OTHER, self._collecting_ns, now_ns)
+
+
+def _given(*values: Any) -> "tuple[Any, ...]":
+    """Return the arguments that were given."""
+    return tuple(each for each in values if each is not _MISSING)
 
 
 def _bytes(tensors: Any) -> int:

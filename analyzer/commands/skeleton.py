@@ -122,7 +122,8 @@ def _hint(series: TrafficSeries, followed: dict[str, Any] | None) -> Hint | None
 def _followed(followed: dict[str, Any]) -> Iterator[str]:
     since = clock(followed["since_ns"])
     if followed["list"] == "skeleton":
-        yield f"probed along its skeleton since {since}, {followed['pairs']} pairs"
+        whose = ", as its operators state" if followed.get("source") == "operators" else ""
+        yield f"probed along its skeleton since {since}, {followed['pairs']} pairs{whose}"
     else:
         yield from paragraph(
             f"probed by its basic list since {since}: {followed['reason']}", hang="  "

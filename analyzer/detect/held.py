@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.detect.contract import Seen
+from analyzer.detect.operators.pauses import FIRST_NS
 from analyzer.detect.operators.verdict import Culprit, Holdup, Verdict, Who
 from analyzer.questions import Asking
 from netagent.model.anomaly import Anomaly, Subject
@@ -23,6 +24,16 @@ from netagent.model.verdict import Symptom
 STALE_NS = 120_000_000_000
 """Nanoseconds after which a job's verdict says nothing of today. Chosen: several times as long as
 it takes to judge a log anew; a collector that lags is no hang."""
+EVERY_NS = 20_000_000_000
+"""Nanoseconds between two looks at all jobs. Chosen: some windows; who is slow is slow for
+longer."""
+STUCK_NS = 45_000_000_000
+"""Nanoseconds in which no collective of a job begins or ends, from which on it stands still.
+Chosen: longer than a checkpoint of a small job, far less than a watchdog's ten minutes."""
+AGAIN_NS = FIRST_NS + 3 * EVERY_NS
+"""Nanoseconds that a hang takes to be seen anew, at most, once hosts are heard. Chosen: a look that
+begins to wait, the look after the wait for who may go on by itself, and one more for judging, and
+the window that tells it."""
 MAX_TOLD = 8
 """Most ranks of a job that are incidents at a time. Chosen: where more are slow, the reason is one,
 and the job itself is named."""

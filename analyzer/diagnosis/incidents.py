@@ -16,6 +16,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
+from analyzer.detect.held import AGAIN_NS
 from analyzer.diagnosis.rhythms import carried
 from analyzer.localize.case import MAX_PAIRS_QUOTED, OrderedPair, subjects_of
 from netagent.model.anomaly import Subject
@@ -47,6 +48,8 @@ ADOPT_NS = 60_000_000_000
 windows, in which agents connect again."""
 ADOPT_LATE_NS = 240_000_000_000
 """The same of a controller's part. Chosen: its difference has to last for two minutes anew."""
+ADOPT_HELD_NS = ADOPT_NS + AGAIN_NS
+"""The same of what holds a job up. Once agents are there again, a hang has to last anew."""
 BY_CHANCE = 0.01
 """Probability that trouble which goes on loses nothing for as long as it takes to be over. Chosen:
 one incident in a hundred is closed and opened again."""
@@ -98,9 +101,8 @@ class IncidentBook:
         for incident in incidents:
             if incident.state is not IncidentState.RECOVERED:
                 verdict = incident.verdict
-                is_late = verdict.layer is Layer.CONTROLLER
-                until_ns = now_ns + (ADOPT_LATE_NS if is_late else ADOPT_NS)
                 subjects = set(subjects_of(verdict))
+                until_ns = now_ns + _adopting_ns(verdict)
                 self._open[verdict.component] = _Open(incident, subjects, until_ns)
 
     def open(self) -> list[Incident]:
@@ -328,6 +330,13 @@ class IncidentBook:
             recovered_ns=now_ns,
             unobserved_ns=None,
         )
+
+
+def _adopting_ns(verdict: Verdict) -> int:
+    """Return within which time a verdict of before a restart has to be seen again."""
+    if verdict.symptom is Symptom.HELD_UP:
+        return ADOPT_HELD_NS
+    return ADOPT_LATE_NS if verdict.layer is Layer.CONTROLLER else ADOPT_NS
 
 
 def _is_reason(verdict: Verdict, known: _Open) -> bool:

@@ -6,6 +6,7 @@ their place. Series are read on the analyzer's clock: each host's series are shi
 offset of its clock.
 """
 
+import math
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -161,6 +162,18 @@ class TrafficBook:
         for row, (endpoint, host) in enumerate(members):
             made[row] = self._shifted(endpoint, host, tick_ns, first, ticks)
         return made
+
+    def sent(
+        self, members: Sequence[tuple[EndpointId, str]], since_ns: int, until_ns: int
+    ) -> float:
+        """Return how many bytes endpoints sent between two instants, by the seconds known.
+
+        NaN where nothing is known.
+        """
+        first, ticks = since_ns // 10**9, (until_ns - since_ns) // 10**9
+        rate = self.series(members, 10**9, first, ticks)
+        known = rate[~np.isnan(rate)]
+        return float(known.mean()) * rate.size if known.size else math.nan
 
     def forget(self, wall_ns: int) -> None:
         """Drop endpoints, series and clocks that nothing came for in the last FORGET_NS."""

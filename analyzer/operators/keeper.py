@@ -56,7 +56,7 @@ class Reported(NamedTuple):
     rows: tuple[Row, ...]
 
 
-_Key = tuple[str, int, int, int, str]
+Key = tuple[str, int, int, int, str]
 """Host, network namespace, pid, rank, source: containers' processes have the same pid."""
 
 
@@ -77,6 +77,11 @@ class Known:
     """When it was heard first."""
 
     @property
+    def key(self) -> Key:
+        """Return what tells it from all others."""
+        return _key(self.host, self.process)
+
+    @property
     def place(self) -> tuple[str, str]:
         """Return host and container."""
         return self.host, self.process.container
@@ -86,10 +91,10 @@ class Known:
 class Keeper:
     """All jobs. `now_ns` is the analyzer's Unix time; `expire` once a minute bounds it."""
 
-    _jobs: dict[str, dict[_Key, Known]] = field(default_factory=dict)
+    _jobs: dict[str, dict[Key, Known]] = field(default_factory=dict)
     _groups: dict[Group, Group] = field(default_factory=dict)
     """One of all that are equal: members are many."""
-    _of_host: dict[str, dict[tuple[str, _Key], None]] = field(
+    _of_host: dict[str, dict[tuple[str, Key], None]] = field(
         default_factory=lambda: defaultdict(dict)
     )
     """Each host's processes, the one that was not heard of for longest first."""
@@ -108,7 +113,7 @@ class Keeper:
         for each in said:
             of = self._jobs.get(each.process.job, {})
             process = each.process
-            key = host, process.netns, process.pid, process.rank, process.source
+            key = _key(host, process)
             known = of.get(key)
             if known is None:
                 if not self._has_room(host):
@@ -132,7 +137,7 @@ class Keeper:
             self._drop(*next(iter(mine)))
         return self._count < MOST_PROCESSES
 
-    def _drop(self, job: str, key: _Key) -> None:
+    def _drop(self, job: str, key: Key) -> None:
         del self._jobs[job][key]
         del self._of_host[key[0]][job, key]
         self._count -= 1
@@ -242,6 +247,10 @@ def _agreed(known: Iterable[Known]) -> dict[str, Group]:
         name: by_id[max(many, key=lambda one: (bool(by_id[one].members), many[one]))]
         for name, many in said.items()
     }
+
+
+def _key(host: str, of: OperatorProcess) -> Key:
+    return host, of.netns, of.pid, of.rank, of.source
 
 
 def _by_rank(of: Known) -> tuple[int, str, int]:

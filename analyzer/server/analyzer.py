@@ -4,7 +4,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -414,8 +414,13 @@ class Analyzer:
         """Follow what controllers say should be, and what jobs say of themselves."""
         controllers, clock = self.config.controllers, self.clock
         self.jobs = Jobs(
-            self.operators, self.registry, self.fleet.operators, self.judge.give, clock
-        )
+            self.operators, self.registry, self.fleet.operators, self.judge.give, clock,
+            self.skeletons,
+            lambda ends, since_ns, until_ns: self.traffic.sent(
+                [(each.id, each.host) for each in ends], since_ns, until_ns
+            ),
+            self._replan,
+        )  # fmt: skip
         self.pushed = {
             name: PushedController(name, each, clock, self.differed)
             for name, each in sorted(controllers.pushed.items())
@@ -444,6 +449,9 @@ class Analyzer:
         )  # fmt: skip
         self.differing = differing
         self.intended.intents, self.intended.plugged = self.intents, differing.plugged
+
+    def _replan(self, hosts: Collection[str]) -> None:
+        self.service.replan(hosts)  # which is made after what follows jobs
 
     async def _declare(self, path: str) -> None:
         """Have Kubernetes declare its tasks; where it is not read, those from there go."""

@@ -11,32 +11,33 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import nan
 from statistics import median
 
 import structlog
+from msgspec.structs import astuple
 
-from analyzer.detect.held import JobVerdict
+from analyzer.detect.held import EVERY_NS, STUCK_NS, JobVerdict
 from analyzer.detect.operators import hang, slow
 from analyzer.detect.operators.pauses import Pause, patient, suspects
 from analyzer.detect.operators.verdict import Holdup, Verdict
 from analyzer.intake.operators import log_of_replies
-from analyzer.operators.keeper import Keeper, Known, settled
-from analyzer.operators.log import Kind, State
+from analyzer.operators.agreeing import Pace, paces, partial, quarrels
+from analyzer.operators.keeper import Keeper, Key, Known, settled
+from analyzer.operators.log import Kind, Log, State
 from analyzer.replay import records
 from analyzer.roster.registry import Registry
+from analyzer.skeleton.logged import Disagreement
+from analyzer.skeleton.plans import Skeletons
+from analyzer.skeleton.stated import Given, Pair, stated
+from netagent.model.endpoint import Endpoint
 from netagent.model.errors import NetAgentError
 from netagent.model.ids import EndpointId
 from netagent.wire.operators import MOST_ASKED, OperatorsReply, OperatorsRequest
 
-EVERY_S = 20.0
-"""Seconds between two looks at all jobs. Chosen: some windows; who is slow is slow for longer."""
 LOOK_NS = 60_000_000_000
 """Nanoseconds of records that are asked for. Chosen: iterations take seconds, and several are
 needed."""
-STUCK_NS = 45_000_000_000
-"""Nanoseconds in which no collective of a job begins or ends, from which on it stands still.
-Chosen: longer than a checkpoint of a small job, far less than a watchdog's ten minutes. For whom
-such a job waits is told later where it may go on by itself (`detect/operators/pauses`)."""
 PAUSES = 8
 """Most stand-stills of a job that ended by themselves which are remembered. Chosen."""
 HEARD_NS = 15_000_000_000
@@ -56,10 +57,13 @@ AT_ONCE = 16
 
 NOTHING = Verdict(Holdup.NOTHING, "no rank waits less than its peers, and the job goes on")
 UNTIMED = Verdict(Holdup.INSUFFICIENT, "no operator that ended was recorded in the last minute")
+STILL_UNSEEN = "whether the job goes on is not known yet: it was not seen to move"
 SOME_AWAY = "not all hosts answered with what their ranks recorded"
 
 log = structlog.get_logger()
 
+Sent = Callable[[Sequence[Endpoint], int, int], float]
+"""Returns how many bytes endpoints sent between two instants; NaN where that is not known."""
 Ask = Callable[[str, OperatorsRequest], Awaitable[OperatorsReply]]
 """Asks a host; raises Unreachable and the like."""
 
@@ -68,9 +72,15 @@ Ask = Callable[[str, OperatorsRequest], Awaitable[OperatorsReply]]
 class _Followed:
     """How a job was when it was looked at last."""
 
+    paces: Mapping[Key, Pace] = field(default_factory=dict)
     progress: Mapping[tuple[int, str], tuple[int, int]] = field(default_factory=dict)
     moved_ns: int = 0
+    has_moved: bool = False
+    """Whether it was seen to, since it is followed."""
     verdict: JobVerdict | None = None
+    seen: set[Pair] = field(default_factory=set)
+    """Who was seen to send to whom by the processes in `of`."""
+    of: frozenset[Key] = frozenset()
     awaited: frozenset[int] = frozenset()
     """For whom it waits, while it stands still."""
     pauses: tuple[Pause, ...] = ()
@@ -85,6 +95,7 @@ class _Followed:
             # Hosts say it at times, so a pause may have been a little shorter.
             ended = Pause(self.awaited, now_ns - self.moved_ns)
             self.pauses = (*self.pauses, ended)[-PAUSES:]
+        self.has_moved = bool(self.progress)
         self.progress, self.moved_ns, self.awaited = progress, now_ns, frozenset()
 
 
@@ -97,6 +108,11 @@ class Jobs:
     ask: Ask
     give: Callable[[records.Record], None]
     clock: Callable[[], int]
+    skeletons: Skeletons | None = None
+    """Which follow what operators state."""
+    sent: Sent = lambda _members, _since_ns, _until_ns: nan
+    replan: Callable[[Collection[str]], None] = lambda _hosts: None
+    """Has new ping lists made for hosts."""
     asked_bytes: int = 0
     """Bytes of records that hosts sent when they were asked."""
     unanswered: int = 0
@@ -109,7 +125,7 @@ class Jobs:
         """Look until cancelled."""
         while True:
             await self.step()
-            await asyncio.sleep(EVERY_S)
+            await asyncio.sleep(EVERY_NS / 1e9)
 
     async def step(self) -> None:
         """Look at each job once, and tell what is new."""
@@ -150,6 +166,7 @@ class Jobs:
         heard = [each for _, each in sorted(owners.items())]
         progress = {(k.process.rank, name): n for k in heard for name, n in k.progress.items()}
         followed.moves(progress, now_ns)
+        followed.paces = paces(followed.paces, recent, now_ns)
         still_ns = now_ns - followed.moved_ns
         if still_ns >= STUCK_NS:
             # As it is now: what hosts say next changes it, while it is judged in a thread.
@@ -157,22 +174,34 @@ class Jobs:
                 replace(each, progress=dict(each.progress), groups=dict(each.groups))
                 for each in recent
             ]
-            verdict = await asyncio.to_thread(self._hung, job, still)
+            unlike = quarrels(still, followed.paces, now_ns, STUCK_NS)
+            verdict = (
+                disagreed(unlike) if unlike else await asyncio.to_thread(self._hung, job, still)
+            )
             followed.awaited = suspects(verdict)
             gone = {each.process.rank for each in recent if each.process.gone}
             verdict = patient(verdict, still_ns, followed.pauses, gone)
         else:
-            verdict = await self._slow(job, heard, now_ns)
+            verdict = await self._slow(job, heard, followed, now_ns)
+            if verdict.holdup is Holdup.NOTHING and not followed.has_moved:
+                # As after a restart, while a job hangs: nobody is acquitted before that is known.
+                verdict = replace(verdict, holdup=Holdup.INSUFFICIENT, summary=STILL_UNSEEN)
         verdict = without_contested(verdict, contested)
         ends = self._endpoints(heard)
         named = {rank for culprit in verdict.culprits for rank in culprit.ranks}
         return JobVerdict(job, verdict, now_ns, {r: ends[r] for r in sorted(named & ends.keys())})
 
     def _hung(self, job: str, still: Sequence[Known]) -> Verdict:
+        owners, _ = settled(still)
+        parts = partial(owners)
+        whole = [each for each in still if each.process.rank not in parts]
         # What has not moved for so long is overdue, whatever the job's own watchdog says.
-        return hang.judge(replace(self.keeper.log(job, still), overdue=1)) or NOTHING
+        found = hang.judge(replace(self.keeper.log(job, whole), overdue=1)) or NOTHING
+        return without(found, parts)
 
-    async def _slow(self, job: str, heard: Sequence[Known], now_ns: int) -> Verdict:
+    async def _slow(
+        self, job: str, heard: Sequence[Known], followed: _Followed, now_ns: int
+    ) -> Verdict:
         ranks = choose(heard)
         if not ranks:
             return NOTHING
@@ -182,13 +211,43 @@ class Jobs:
             for each in heard
             if each.process.rank in ranks
         }
-        verdict = await asyncio.to_thread(_judged, replies, asked)
+        found = await asyncio.to_thread(log_of_replies, replies, asked)
+        verdict = await asyncio.to_thread(_judged, found)
+        verdict = await self._state(job, heard, followed, found, verdict, now_ns)
         away = sorted({host for host, _ in asked} - {host for host, _ in replies})
         if not away or verdict.culprits:
             return verdict
         # Who was not heard may be who is waited for.
         missing = (*verdict.missing, f"records of {len(away)} hosts, such as {away[0]}")
         return replace(verdict, holdup=Holdup.INSUFFICIENT, summary=SOME_AWAY, missing=missing)
+
+    async def _state(
+        self, job: str, heard: Sequence[Known], followed: _Followed, records: Log,
+        verdict: Verdict, now_ns: int,
+    ) -> Verdict:  # fmt: skip
+        """Have ping lists follow what operators state; return a verdict with what contradicts it.
+
+        What only some ranks were asked about states nothing of the whole job.
+        """
+        if self.skeletons is None or {each.process.rank for each in heard} - records.places.keys():
+            return verdict
+        of = frozenset(each.key for each in heard)
+        if of != followed.of:
+            followed.of, followed.seen = of, set()
+        members = tuple(self.registry.active_endpoints(job))
+        given = Given(
+            self.keeper.log(job, heard), records, self._endpoints(heard),
+            transferring=frozenset(each.process.rank for each in heard if _transfers(each)),
+            incomplete=frozenset(
+                each.process.rank for each in heard
+                if each.process.missed or each.process.left_out
+            ),
+            sent_bytes=self.sent(members, now_ns - LOOK_NS, now_ns), seconds=LOOK_NS / 1e9,
+        )  # fmt: skip
+        said = await asyncio.to_thread(stated, given, members, followed.seen)
+        if touched := self.skeletons.state(job, said, self.clock()):
+            self.replan(touched)
+        return contradicted(verdict, self.skeletons.quarrel(job))
 
     async def _records(
         self, job: str, heard: Iterable[Known], ranks: Collection[int], now_ns: int
@@ -205,11 +264,13 @@ class Jobs:
             )
             async with gate:
                 try:
-                    return host, await self.ask(host, request)
+                    reply = await self.ask(host, request)
                 except NetAgentError as error:
                     self.unanswered += 1
                     log.info("operators_not_answered", host=host, job=job, error=str(error))
                     return None
+            self.asked_bytes += sum(len(each) for each in astuple(reply) if isinstance(each, bytes))
+            return host, reply
 
         replies = await asyncio.gather(*(of(*each) for each in sorted(by_host.items())))
         return [each for each in replies if each is not None]
@@ -246,6 +307,10 @@ class Jobs:
         return found
 
 
+def _transfers(of: Known) -> bool:
+    return any(row.kind in {Kind.SEND, Kind.RECV} for row in of.rows)
+
+
 def choose(heard: Sequence[Known]) -> set[int]:
     """Return the ranks whose records say more: all of a small job, else suspects and their groups.
 
@@ -269,28 +334,57 @@ def choose(heard: Sequence[Known]) -> set[int]:
     return set(sorted(chosen)[:MOST_RANKS])
 
 
+def disagreed(unlike: Mapping[int, str]) -> Verdict:
+    """Return the verdict where sources see one rank stand still and go on: nobody is named."""
+    ranks = ", ".join(map(str, [*unlike][:SHOWN]))
+    return Verdict(
+        Holdup.DISAGREEMENT,
+        f"sources disagree: whether rank {ranks} goes on is not known, so nobody is named",
+        innocent=False,
+        evidence=tuple(unlike.values())[:SHOWN],
+        missing=("one of these sources, or its collector, put right",),
+    )
+
+
 def without_contested(verdict: Verdict, contested: Mapping[int, Sequence[Known]]) -> Verdict:
     """Return a verdict that says which ranks several claim, and names none of them."""
-    if not contested:
+    told = {
+        rank: f"rank {rank} is claimed on {' and '.join(sorted({each.host for each in many}))}: "
+        "which of them it is"
+        for rank, many in contested.items()
+    }
+    return without(verdict, told)
+
+
+def without(verdict: Verdict, unsure: Mapping[int, str]) -> Verdict:
+    """Return a verdict that says of which ranks nothing can be told, and names none of them."""
+    if not unsure:
         return verdict
-    told = tuple(
-        f"rank {rank} is claimed on {' and '.join(sorted({each.host for each in many}))}: which "
-        "of them it is"
-        for rank, many in sorted(contested.items())[:SHOWN]
-    )
+    told = [text for _, text in sorted(unsure.items())][:SHOWN]
     verdict = replace(verdict, missing=(*verdict.missing, *told))
-    if not any(contested.keys() & set(each.ranks) for each in verdict.culprits):
+    named = any(unsure.keys() & set(each.ranks) for each in verdict.culprits)
+    if not named and (verdict.culprits or verdict.holdup is not Holdup.NOTHING):
         return verdict
-    summary = "whom the job waits for is not known, as several claim to be it"
+    summary = "whom the job waits for is not known: of some ranks too little is"
     return replace(verdict, holdup=Holdup.INSUFFICIENT, summary=summary, culprits=(), evidence=())
 
 
-def _judged(
-    replies: Sequence[tuple[str, OperatorsReply]], asked: Mapping[tuple[str, int], tuple[str, int]]
-) -> Verdict:
+def contradicted(verdict: Verdict, differs: Disagreement | None) -> Verdict:
+    """Return a verdict that says how a job's traffic contradicts its operators, where it does."""
+    if differs is None:
+        return verdict
+    told = (f"sources disagree: {differs.text}", *differs.evidence)
+    if verdict.culprits:
+        return replace(verdict, evidence=(*verdict.evidence, *told))
+    return replace(
+        verdict, holdup=Holdup.DISAGREEMENT, summary=told[0], evidence=differs.evidence,
+        innocent=False,
+    )  # fmt: skip
+
+
+def _judged(found: Log) -> Verdict:
     """Return who makes a job slow.
 
     Hosts answer one after the other, so what has not ended yet says nothing of who lags.
     """
-    found = log_of_replies(replies, asked)
     return slow.judge(found.take(found.state == State.ENDED)) or UNTIMED

@@ -95,7 +95,10 @@ def plan(task: str, followed: Plan | None) -> Plain:
     told: Plain = {"task": task, "list": _list(followed)}
     if followed is None:
         return told | {"version": 0, "since_ns": None, "reason": "not looked at yet"}
-    told |= {"version": followed.version, "since_ns": followed.since_ns, "reason": followed.reason}
+    told |= {
+        "version": followed.version, "since_ns": followed.since_ns, "reason": followed.reason,
+        "source": followed.source,
+    }  # fmt: skip
     if followed.used is None:
         return told
     used, found = followed.used, followed.used.skeleton

@@ -6,7 +6,7 @@
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -52,7 +52,8 @@ class Used:
     """A skeleton, with the fingerprint that later traffic is compared with."""
 
     skeleton: Skeleton
-    fingerprint: Fingerprint
+    fingerprint: Fingerprint | None
+    """None of one that operators state: it follows from no traffic."""
     tick_ns: int
     members: frozenset[tuple[EndpointId, str]]
     """Endpoints, with their hosts, for which the skeleton holds."""
@@ -104,7 +105,7 @@ def judge(case: Case, book: TrafficBook) -> Judgement:
     """Judge one task. The book may grow meanwhile: newer traffic does no harm."""
     if case.used is not None:
         rate = _stretch(case, book, case.used)
-        why = misfit(rate, case.used.fingerprint) if rate is not None else ""
+        why = _misfit(rate, case.used)
         if why:
             return Judgement(None, why, broke=True)
         better = _learn(case, book) if case.infer else Judgement(None, "")
@@ -112,12 +113,18 @@ def judge(case: Case, book: TrafficBook) -> Judgement:
         return better if changed else Judgement(case.used, "")
     if case.kept is not None:
         rate = _stretch(case, book, case.kept)
-        if rate is not None and not misfit(rate, case.kept.fingerprint):
+        if rate is not None and not _misfit(rate, case.kept):
             return Judgement(case.kept, "")
     busy = _is_busy(case, book)
     learned = _learn(case, book) if case.infer and busy else Judgement(None, "")
     reason = learned.reason if busy else "it sends next to nothing"
     return replace(learned, reason=reason, busy=busy)
+
+
+def _misfit(rate: Floats | None, used: Used) -> str:
+    if rate is None or used.fingerprint is None:
+        return ""
+    return misfit(rate, used.fingerprint)
 
 
 def _is_busy(case: Case, book: TrafficBook) -> bool:
@@ -144,16 +151,17 @@ def _learn(case: Case, book: TrafficBook) -> Judgement:
 
 
 def _used(case: Case, series: TrafficSeries, found: Skeleton) -> Used:
-    ids = [each.id for each in case.members]
+    made = used_of(found, case.members)
+    tick_ns = round(series.tick_s * S)
+    return replace(made, fingerprint=fingerprint(series, found), tick_ns=tick_ns)
+
+
+def used_of(found: Skeleton, members: Sequence[Endpoint]) -> Used:
+    """Return a skeleton with whom it is of; no traffic is compared with it."""
+    ids = [each.id for each in members]
     one_way = [(ids[a], ids[b]) for a, b in found.edges.tolist()]
-    return Used(
-        found,
-        fingerprint(series, found),
-        round(series.tick_s * S),
-        frozenset(map(key, case.members)),
-        tuple(ids),
-        frozenset((*one_way, *((b, a) for a, b in one_way))),
-    )
+    both = frozenset((*one_way, *((b, a) for a, b in one_way)))
+    return Used(found, None, S, frozenset(map(key, members)), tuple(ids), both)
 
 
 def history(case: Case, book: TrafficBook, tick_ns: int) -> TrafficSeries | None:
@@ -172,6 +180,8 @@ def history(case: Case, book: TrafficBook, tick_ns: int) -> TrafficSeries | None
 
 def _stretch(case: Case, book: TrafficBook, used: Used) -> Floats | None:
     """Return the newest stretch that came; None where it begins before `case.from_ns`."""
+    if used.fingerprint is None:
+        return None
     ticks, end = used.fingerprint.ticks, case.until_ns // used.tick_ns
     slack = SLACK_NS // used.tick_ns
     rate = book.series(_places(case.members), used.tick_ns, end - ticks - slack, ticks + slack)

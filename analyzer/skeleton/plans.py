@@ -13,12 +13,14 @@ A decision has three steps, since inferring takes seconds: `cases` returns the t
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from analyzer.intake.traffic import TICKS, TrafficBook
 from analyzer.roster.registry import EndpointRecord, Registry
-from analyzer.skeleton.judging import FINE_NS, Case, Judgement, S, Used, history, key
+from analyzer.skeleton.judging import FINE_NS, Case, Judgement, S, Used, history, key, used_of
+from analyzer.skeleton.logged import Disagreement, disagreement
 from analyzer.skeleton.series import TrafficSeries
+from analyzer.skeleton.stated import Stated, ends_of
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId
 from netagent.model.task import Task
@@ -51,6 +53,11 @@ FINE_PAUSE_NS = (600 * S, 3600 * S)
 """First and longest pause, in nanoseconds, after fine ticks from which nothing was learned. Chosen:
 such a task may never be learned, and sampling ten times a second costs the hosts CPU."""
 LEARNING = "not enough traffic yet"
+STATED_NS = 120 * S
+"""Nanoseconds for which what a job's operators state counts. Chosen: several looks at them."""
+LASTS = 3
+"""Looks in a row at which operators and traffic contradict each other, or do not any more, before
+that is reported, or over. Chosen: a minute; a job that was started anew is learned by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +71,27 @@ class Plan:
     """None: the basic list."""
     reason: str
     """Why the task has the basic list; with a skeleton, what lowers its confidence."""
+    source: str = "traffic"
+    """``traffic``, or ``operators`` where the job's own groups are followed."""
+
+
+@dataclass(slots=True)
+class _Quarrel:
+    """What a task sends against what its operators say, look by look."""
+
+    differs: Disagreement | None = None
+    """The newest one; it stays until as many looks as `LASTS` had none."""
+    looks: int = 0
+    """In a row that are not as what is reported."""
+    told: bool = False
+
+    def look(self, found: Disagreement | None) -> Disagreement | None:
+        """Take what a look found; return what is to be reported."""
+        self.differs = found or self.differs
+        self.looks = self.looks + 1 if (found is not None) != self.told else 0
+        if self.looks >= LASTS:
+            self.told, self.looks = not self.told, 0
+        return self.differs if self.told else None
 
 
 @dataclass(slots=True)
@@ -86,6 +114,16 @@ class _Life:
     fine_ns: int | None = None
     """When fine ticks were last requested; None: request them once the task is busy."""
     fine_pause_ns: int = FINE_PAUSE_NS[0]
+    stated: Plan | None = None
+    """What its operators state, which goes before what its traffic shows."""
+    stated_ns: int = 0
+    """When they did so last."""
+    quarrel: _Quarrel = field(default_factory=_Quarrel)
+
+    @property
+    def followed(self) -> Plan:
+        """Return what ping lists follow."""
+        return self.stated or self.plan
 
     def patience_ns(self, now_ns: int) -> int:
         """Return for how long it is not inferred again after that failed."""
@@ -126,11 +164,59 @@ class Skeletons:
     def plan(self, task: str) -> Plan | None:
         """Return the plan of `task`; None before `refresh` has seen the task."""
         life = self._lives.get(task)
-        return life.plan if life else None
+        return life.followed if life else None
 
     def plans(self) -> dict[str, Plan]:
         """Return the plans of all tasks."""
-        return {task: life.plan for task, life in self._lives.items()}
+        return {task: life.followed for task, life in self._lives.items()}
+
+    # --- what operators state ---------------------------------------------------------------------
+
+    def state(self, task: str, said: Stated, now_ns: int) -> set[str]:
+        """Take what a task's operators state; return the hosts whose ping list changes.
+
+        Where they contradict its traffic neither is followed: one of both is of something else.
+        """
+        life = self._lives.get(task)
+        if life is None or life.excuse or life.members != said.members:
+            return set()
+        traffic = life.plan.used.skeleton if life.plan.used is not None else None
+        ends = ends_of(life.members)
+        differs = disagreement(traffic, said.skeleton, ends) if traffic is not None else None
+        life.quarrel.look(differs)
+        life.stated_ns = now_ns
+        if differs is not None:
+            return self._follow(life, None, differs.text, now_ns)
+        if not said.skeleton.confident:
+            return self._leave(life, now_ns)
+        return self._follow(life, used_of(said.skeleton, life.members), "", now_ns)
+
+    def quarrel(self, task: str) -> Disagreement | None:
+        """Return how a task's operators contradict its traffic, where that lasts."""
+        life = self._lives.get(task)
+        return life.quarrel.differs if life is not None and life.quarrel.told else None
+
+    def _follow(self, life: _Life, used: Used | None, reason: str, now_ns: int) -> set[str]:
+        before = life.followed
+        same = (before.used.pairs if before.used else None) == (used.pairs if used else None)
+        if life.stated is not None and same:
+            life.stated = replace(life.stated, reason=reason)
+            return set()
+        life.stated = Plan(before.version + 1, now_ns, used, reason, "operators")
+        life.targets = used.targets() if used is not None else None
+        return set() if same else _hosts(life.members)
+
+    def _leave(self, life: _Life, now_ns: int) -> set[str]:
+        """Follow the traffic again; return the hosts whose ping list changes."""
+        left, life.stated = life.stated, None
+        if left is None:
+            return set()
+        version = max(left.version, life.plan.version) + 1
+        life.plan = replace(life.plan, version=version, since_ns=now_ns)
+        used = life.plan.used
+        life.targets = used.targets() if used is not None else None
+        same = (left.used.pairs if left.used else None) == (used.pairs if used else None)
+        return set() if same else _hosts(life.members)
 
     def recent(
         self, task: str, book: TrafficBook, tick_ns: int | None, now_ns: int
@@ -157,6 +243,9 @@ class Skeletons:
         """
         changed, self._changed = self._changed, set()
         touched: set[str] = set()
+        for each in self._lives.values():
+            if each.stated is not None and now_ns - each.stated_ns >= STATED_NS:
+                touched |= self._leave(each, now_ns)
         for name in sorted(changed):
             task, life = self._registry.task(name), self._lives.get(name)
             if task is None:
@@ -172,9 +261,9 @@ class Skeletons:
             if [key(e) for e in life.members] != [key(e) for e in members]:
                 touched |= self._restart(life, members, now_ns)
             elif excuse:
-                touched |= self._change(life, None, excuse, now_ns)
-            elif life.plan.used is not None and life.targets is None:  # who left is back
-                life.targets = life.plan.used.targets()
+                touched |= self._leave(life, now_ns) | self._change(life, None, excuse, now_ns)
+            elif life.followed.used is not None and life.targets is None:  # who left is back
+                life.targets = life.followed.used.targets()
                 touched |= _hosts(members)
         return touched
 
@@ -185,9 +274,11 @@ class Skeletons:
         )
         reason = f"membership changed: {came} endpoints came, {left} left"
         hosts = _hosts(life.members)
+        touched = self._leave(life, now_ns)
+        life.quarrel = _Quarrel()
         life.members, life.from_ns, life.infer_ns = members, now_ns, now_ns
         life.fine_ns, life.fine_pause_ns = None, FINE_PAUSE_NS[0]
-        touched = self._change(life, None, life.excuse or reason, now_ns)
+        touched |= self._change(life, None, life.excuse or reason, now_ns)
         return touched | hosts if touched else set()
 
     def _excuse(self, task: Task, members: Sequence[Endpoint]) -> str:
@@ -253,6 +344,8 @@ class Skeletons:
             life.plan = replace(plan, reason=reason or plan.reason)
             return set()
         life.plan = Plan(plan.version + 1, now_ns, used, reason)
+        if life.stated is not None:  # what operators state is followed
+            return set()
         life.targets = used.targets() if used is not None else None
         return _hosts(life.members)
 

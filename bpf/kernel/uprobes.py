@@ -23,7 +23,10 @@ from netagent.model.errors import CapabilityMissing
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-TRACING = Path("/sys/kernel/tracing")
+_MOUNTS = (Path("/sys/kernel/tracing"), Path("/proc/1/root/sys/kernel/tracing"))
+"""Where tracefs is; seen through the first process where this one has a /sys of its own, as in what
+`ip netns exec` starts."""
+TRACING = next((each for each in _MOUNTS if os.access(each / "uprobe_events", os.F_OK)), _MOUNTS[0])
 PREFIX = "netagent_"
 _CALLS = {"x86_64": 298, "aarch64": 241}
 """Number of perf_event_open(2), by machine."""
@@ -64,7 +67,7 @@ class Uprobes:
         self._buffers: list[mmap.mmap] = []
         self._later: list[Hit] = []
         if not (TRACING / "uprobe_events").exists():
-            remedy = f"mount -t tracefs tracefs {TRACING}, on a kernel with CONFIG_UPROBE_EVENTS"
+            remedy = f"mount -t tracefs tracefs {_MOUNTS[0]}, on a kernel with CONFIG_UPROBE_EVENTS"
             raise CapabilityMissing("uprobes", remedy)
         sweep()
         try:

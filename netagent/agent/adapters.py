@@ -21,6 +21,7 @@ from netagent.adapters.probes.opener import TransportOpener
 from netagent.adapters.probes.pace import Pace
 from netagent.adapters.probes.udp_transport import Answering
 from netagent.adapters.rdma.host import REPLIES_PER_PROBE_CAP, RdmaHost
+from netagent.adapters.workers.operators import SOCKET as PROBER
 from netagent.adapters.workers.operators import OperatorWorker
 from netagent.adapters.workers.trace import SOCKET, TraceWorker
 from netagent.collect.traffic import TrafficRecorder
@@ -124,5 +125,5 @@ def build(config: AgentConfig, vswitch: VswitchRpc, on_rdma: Callable[[], None])
         traffic=TrafficRecorder(tick_ns),
         zone=ZoneDoor(config.host, folders_of(config.ovs.ovn_databases, config.ovs.ovn_rundir)),
         rings=Rings(config.operators, wall_ns),
-        operator_worker=OperatorWorker(config.operators),
+        operator_worker=OperatorWorker(config.operators, os.environ.get(PROBER)),
     )

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from bpf import operators
 from netagent_torch import form
 from tests.bpf.kernel.test_uprobes import definitions, library
 from tests.waiting import wait_until
 
 __all__ = ["library"]
+
+ROOT = Path(__file__).parents[2]
 
 JOB = """
 import ctypes, sys
@@ -46,6 +51,7 @@ def test_a_process_is_recorded_without_a_change_to_it(library, tmp_path):
         worker.stdin.flush()
         attached = json.loads(worker.stdout.readline())
         assert any("libnccl.so.2" in path for path in attached["libraries"])
+        assert attached["attached"] >= 1
 
         def seen():
             job.stdin.write(b"\n")
@@ -66,3 +72,81 @@ def test_a_process_is_recorded_without_a_change_to_it(library, tmp_path):
     assert (first.bytes, first.sequence, second.sequence) == (40, 1, 2)
     assert first.ended_ns > first.begun_ns
     assert definitions() == []
+
+
+def test_a_library_is_what_is_mapped_though_another_file_has_its_name(tmp_path):
+    process = tmp_path / "7"
+    (process / "map_files").mkdir(parents=True)
+    (process / "root/lib").mkdir(parents=True)
+    named, mapped = process / "root/lib/libnccl.so.2", tmp_path / "replaced"
+    named.write_text("new")
+    mapped.write_text("old")
+    (process / "map_files/1-2").symlink_to(mapped)
+    found = {}
+    operators._add(found, process, "1-2", "/lib/libnccl.so.2")
+    ((key, library),) = found.items()
+    assert key[1] == mapped.stat().st_ino
+    assert library.name == str(named)
+    (process / "map_files/1-2").unlink()  # as without the capability for it
+    found.clear()
+    operators._add(found, process, "1-2", "/lib/libnccl.so.2")
+    assert [each.way for each in found.values()] == [str(named)]
+    named.unlink()
+    found.clear()
+    operators._add(found, process, "1-2", "/lib/libnccl.so.2")
+    assert found == {}
+
+
+@pytest.mark.netns  # needs root
+def test_a_process_in_a_container_is_recorded_though_its_library_has_no_path_here(
+    library, tmp_path
+):
+    """In a mount namespace of its own, on a file system that nobody else sees; the file is gone.
+
+    The worker has the capabilities of its unit, and no others.
+    """
+    unit = (ROOT / "debian/netagent@.netagent-operators.service").read_text()
+    [line] = (line for line in unit.splitlines() if line.startswith("CapabilityBoundingSet="))
+    held = "-all," + line.partition("=")[2].lower().replace("cap_", "+").replace(" ", ",")
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    watch = (
+        f"mount -t sysfs none /sys && exec setpriv --no-new-privs --bounding-set={held}"
+        f" {sys.executable} -m bpf.operators"
+    )
+    into = (
+        f"mount -t tmpfs none {inside} && cp {library} {inside}/libnccl.so.2 &&"
+        f" exec {sys.executable} -c 'import os, ctypes, sys; path = sys.argv[1];"
+        ' function = ctypes.CDLL(path).ncclAllReduce; os.unlink(path); print("loaded", flush=True);'
+        " [function(None, None, ctypes.c_long(10), 7, 0, ctypes.c_void_p(0xC0), None)"
+        f" for _ in sys.stdin]' {inside}/libnccl.so.2"
+    )
+    with (
+        subprocess.Popen(
+            ["unshare", "--mount", "sh", "-c", into], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, env={**os.environ, "RANK": "1"},
+        ) as job,
+        # As `ip netns exec` has it: a /sys of its own, without tracefs.
+        subprocess.Popen(
+            ["unshare", "--mount", "sh", "-c", watch],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        ) as worker,
+    ):  # fmt: skip
+        try:
+            assert job.stdout.readline() == b"loaded\n"
+            worker.stdin.write(json.dumps({"folder": str(tmp_path)}).encode() + b"\n")
+            worker.stdin.flush()
+            said = json.loads(worker.stdout.readline())
+            assert said.get("attached"), said
+
+            def seen():
+                job.stdin.write(b"\n")
+                job.stdin.flush()
+                found = list(tmp_path.glob("*.ring"))
+                return found and form.read_head(found[0].read_bytes()).written >= 3
+
+            wait_until(seen, "calls to be recorded", 30)
+        finally:
+            job.stdin.close()
+            worker.stdin.close()
+        assert worker.wait(timeout=30) == 0

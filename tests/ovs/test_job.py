@@ -3,6 +3,7 @@
 
 import json
 from collections.abc import Iterator
+from itertools import combinations, pairwise
 from typing import Any
 
 import pytest
@@ -82,6 +83,31 @@ def test_of_a_job_that_is_well_nobody_is_named(job: Training, observer: Observer
     ranks = observer.client.get(f"/v1/operators/{TASK}").json()["ranks"]
     assert sorted(each["rank"] for each in ranks) == list(range(8))
     assert active(observer) == {}
+
+
+def exchanged(job: Training) -> set[frozenset[str]]:
+    """Return the pairs that the job itself says it uses, as far as the network carries them."""
+    groups = job.groups()
+    pairs = [p for each in groups["dp"] for p in combinations(each, 2)]
+    pairs += [p for each in groups["pp"] for p in pairwise(each)]
+    return {
+        frozenset(f"{end.container.id}/rail{end.rail}" for end in pair)
+        for pair in pairs
+        if pair[0].rail == pair[1].rail and pair[0].container != pair[1].container
+    }
+
+
+def test_the_jobs_own_groups_are_probed_exactly_and_before_its_traffic_shows_them(
+    job: Training, observer: Observer
+) -> None:
+    def followed() -> dict[str, Any]:
+        found: dict[str, Any] = observer.client.get(f"/v1/tasks/{TASK}/skeleton").json()
+        return found
+
+    observer.wait(lambda: followed().get("source") == "operators", timeout_s=WITHIN_S)
+    found = followed()
+    assert found.get("source") == "operators", found["reason"]
+    assert {frozenset(pair) for pair in found["edges"]} == exchanged(job)
 
 
 def test_a_rank_that_computes_slowly_is_named_and_the_network_is_innocent(

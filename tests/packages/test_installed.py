@@ -37,7 +37,12 @@ UNITS = ("netagent", "netagent-second")
 SLOW_S = 180.0
 """Seconds that an emulated machine may take for what a real one does in ten."""
 NAMES = ("netagent", "netagent-analyzer")
-SECURITY = {"netagent": 5.0, "netagent-analyzer": 3.0, "netagent-tracer@x": 3.0}
+SECURITY = {
+    "netagent": 5.0,
+    "netagent-analyzer": 3.0,
+    "netagent-tracer@x": 3.0,
+    "netagent-operators@x": 3.5,
+}
 """Exposure, as `systemd-analyze security` has it, that a unit may have at most."""
 
 

@@ -218,6 +218,12 @@ FAMILIES = (
         "netagent_questions_total", "counter", "Questions put to agents, and what came of them.",
         ("question", "outcome"), len(KINDS) * (len(Why) + 1),
     ),
+    # --- jobs' own operators
+    *_counters(
+        jobs_not_judged="Looks at a job's operators that failed, by a bug.",
+        job_questions_unanswered="Hosts that did not answer with what their ranks recorded.",
+        job_records_bytes="Bytes of records that hosts answered with.",
+    ),
     # --- the disk
     *_gauges(
         disk_refuses="Whether the disk refuses writes.",

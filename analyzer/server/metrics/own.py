@@ -40,6 +40,9 @@ def _numbers(analyzer: Analyzer) -> Iterator[tuple[str, float]]:
     yield "claims_refused_total", analyzer.registry.refused_claims
     yield "stood_still_total", analyzer.asker.stood_still
     yield "judge_starts_total", judge.starts
+    yield "jobs_not_judged_total", analyzer.jobs.failed
+    yield "job_questions_unanswered_total", analyzer.jobs.unanswered
+    yield "job_records_bytes_total", analyzer.jobs.asked_bytes
     yield "worker_crashes_total", analyzer.workers.crashes
     yield "summaries_trimmed_for_space_total", space.summaries
     yield "backups_deleted_for_space_total", space.backups

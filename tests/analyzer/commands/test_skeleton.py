@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzer import cli
+from analyzer.commands.skeleton import _followed
 from analyzer.simulate.workload import generate
 from analyzer.skeleton import recording
 from netagent.model.errors import ConfigError
@@ -197,6 +198,11 @@ def analyzer():
     server.shutdown()
     serving.join()
     server.server_close()
+
+
+def test_it_is_told_whether_operators_state_what_is_probed():
+    (line,) = _followed(FOLLOWED | {"source": "operators"})
+    assert line.endswith("288 pairs, as its operators state")
 
 
 def test_a_task_is_asked_of_the_analyzer(analyzer, capsys, tmp_path):

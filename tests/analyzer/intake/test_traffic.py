@@ -56,6 +56,14 @@ def test_what_an_agent_tells_is_what_is_read():
     assert np.isnan(book.series([(EndpointId("c", 0), "h0")], S, 1000, 3)).all()
 
 
+def test_what_a_task_sent_is_known_by_the_seconds_that_are():
+    book = TrafficBook()
+    add(book, summary({A: (1, None, 3), B: (10, 20, 30)}), BOTH, 0)
+    assert book.sent(MEMBERS, 1000 * S, 1003 * S) == pytest.approx(6 * (1 + 3 + 10 + 20 + 30) / 5)
+    assert np.isnan(book.sent(MEMBERS, 2000 * S, 2003 * S))
+    assert np.isnan(book.sent([], 1000 * S, 1003 * S))
+
+
 @given(st.permutations(range(6)))
 def test_blocks_may_come_late_and_in_any_order(order):
     book = TrafficBook()

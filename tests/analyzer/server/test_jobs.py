@@ -4,13 +4,16 @@ import asyncio
 import pytest
 from msgspec import structs
 
+from analyzer.detect.held import STUCK_NS
 from analyzer.detect.operators.pauses import FIRST_NS
 from analyzer.detect.operators.verdict import Holdup
 from analyzer.operators.keeper import Keeper, Reported, Row, Told
 from analyzer.operators.log import Group, GroupKind, Kind
 from analyzer.replay import records
 from analyzer.roster.registry import Registry
-from analyzer.server.jobs import HEARD_NS, SMALL, STUCK_NS, Jobs, choose
+from analyzer.server.jobs import HEARD_NS, SMALL, Jobs, choose
+from analyzer.skeleton.logged import Disagreement
+from analyzer.skeleton.plans import Skeletons
 from netagent.model.errors import Unreachable
 from netagent.wire.columns import pack
 from netagent.wire.operators import OperatorGroup, OperatorProcess, OperatorsReply
@@ -32,7 +35,11 @@ class World:
             registry.apply(registration(f"h{rank}", of), START_NS)
         self.late: dict[int, float] = {}
         """Rank -> seconds that it computes longer in each step."""
-        self.jobs = Jobs(self.keeper, registry, self.ask, self.given.append, lambda: self.now_ns)
+        self.skeletons, self.replanned = Skeletons(registry), []
+        self.jobs = Jobs(
+            self.keeper, registry, self.ask, self.given.append, lambda: self.now_ns,
+            self.skeletons, lambda _ends, _since_ns, _until_ns: 1.0, self.replanned.append,
+        )  # fmt: skip
 
     def say(self, begun, *, ended=(), of=range(RANKS), job="train-a", container="a{}"):
         """Have hosts report which collective each rank began last, and which ended."""
@@ -100,6 +107,73 @@ def test_of_a_job_that_is_well_nobody_is_named():
     world.say([5] * RANKS)
     assert world.step().verdict.culprits == ()
     assert world.asked == ["h0", "h1", "h2", "h3"]
+    assert world.jobs.asked_bytes > 48 * RANKS
+
+
+def test_what_operators_state_is_what_is_probed(monkeypatch):
+    world = World()
+    world.skeletons.refresh(world.now_ns)
+    world.say([5] * RANKS)
+    world.step()
+    assert "all ranks exchange" in world.skeletons.plan("train-a").reason or not world.replanned
+    monkeypatch.setattr("analyzer.skeleton.stated.FOR_PEOPLE", 1 << 20)
+    monkeypatch.setattr("analyzer.skeleton.logged._tells", lambda *_: True)
+    world.step()
+    plan = world.skeletons.plan("train-a")
+    assert (plan.source, len(plan.used.pairs)) == ("operators", RANKS * (RANKS - 1))
+
+
+def quarrel(world, text="the operators' groups use 2 pairs that the traffic's leave out"):
+    world.skeletons.quarrel = lambda _task: Disagreement(text, ("used by operators: a - b",), 2, 0)
+
+
+def test_a_job_whose_traffic_and_operators_contradict_each_other_is_a_verdict_that_names_nobody():
+    world = World()
+    quarrel(world)
+    world.say([5] * RANKS)
+    told = world.step().verdict
+    assert (told.holdup, told.culprits, told.innocent) == (Holdup.DISAGREEMENT, (), False)
+    assert told.summary.startswith("sources disagree: the operators' groups use 2 pairs")
+    world.late = {2: 0.4}
+    told = world.step().verdict
+    assert [each.ranks for each in told.culprits] == [(2,)]
+    assert any(each.startswith("sources disagree") for each in told.evidence)
+
+
+def test_a_rank_that_probes_see_go_on_does_not_hang_whatever_hooks_say():
+    world = World()
+    for number in range(4):
+        world.say([7, 7, 6, 7], ended=[6] * 4)
+        process = OperatorProcess(
+            job="train-a", rank=2, world=RANKS, pid=7, container="a2", source="uprobes"
+        )
+        told = Told(1, 64, 10, 10, 10, 100 + number, 99 + number, 0)
+        row = Row(DP, "allreduce", Kind.COLLECTIVE, told)
+        world.keeper.take("h2", (Reported(process, (row,)),), world.now_ns)
+        found = world.step()
+        world.now_ns += STUCK_NS // 2
+    assert (found.verdict.holdup, found.verdict.culprits) == (Holdup.DISAGREEMENT, ())
+    assert found.verdict.evidence == (
+        "rank 2: hooks see it stand still for 67 s, uprobes see it go on",
+    )
+
+
+def test_a_collector_that_lags_has_nobody_blamed():
+    world = World()
+    for _ in range(2):
+        world.say([5000, 5000, 6, 5000], ended=[4999, 4999, 6, 4999])
+        told = world.step().verdict
+        world.now_ns += STUCK_NS
+    assert (told.holdup, told.culprits) == (Holdup.INSUFFICIENT, ())
+    assert any("of which others ended 4999" in each for each in told.missing)
+
+
+def test_whether_a_job_goes_on_is_not_known_before_it_was_seen_to_move():
+    world = World()
+    world.say([5] * RANKS)
+    assert world.step().verdict.holdup is Holdup.INSUFFICIENT
+    world.say([6] * RANKS)
+    assert world.step().verdict.holdup is Holdup.NOTHING
 
 
 def test_a_job_that_stands_still_waits_for_who_never_came():

@@ -8,8 +8,10 @@ from analyzer.intake.traffic import TrafficBook, traffic_of
 from analyzer.roster.registry import Registry
 from analyzer.simulate.scattered import Scatter, scatter
 from analyzer.simulate.workload import Disturbance, Template, generate
+from analyzer.skeleton.infer import Skeleton
 from analyzer.skeleton.judging import Case, is_ordered, judge, natural
-from analyzer.skeleton.plans import FINE_S, Skeletons
+from analyzer.skeleton.plans import FINE_S, LASTS, STATED_NS, Skeletons
+from analyzer.skeleton.stated import Stated
 from netagent.model.endpoint import EndpointState
 from netagent.model.ids import EndpointId
 from netagent.model.task import Parallelism, Task
@@ -442,3 +444,82 @@ def test_a_busy_task_of_which_nothing_can_be_learned_is_looked_at_ever_less_ofte
     assert gaps[:9].tolist() == [10] * 9  # a job that begins now is learned as soon as it can be
     assert (np.diff(gaps) >= 0).all()
     assert gaps[-1] == 120
+
+
+# --- what operators state -----------------------------------------------------------------------
+
+
+def says(cloud, work, *, confident=True, edges=None):
+    """Have the task's operators state the true pairs, or others; return whose list changed."""
+    members = tuple(cloud.registry.active_endpoints(TASK.id))
+    true = work.truth.edges if edges is None else edges
+    lack = "" if confident else "the log is not whole"
+    said = Skeleton(1.0 if confident else 0.0, lack, 4, 2, 2, 1, {}, true)
+    return cloud.skeletons.state(TASK.id, Stated(said, members), cloud.now * S)
+
+
+def test_lists_follow_what_operators_state_at_once_and_leave_it_when_they_fall_silent():
+    cloud = Cloud()
+    work = cloud.plays()
+    cloud.run(STEP)
+    assert says(cloud, work) == {f"h{n}" for n in range(HOSTS)}
+    assert (cloud.plan.source, cloud.plan.version) == ("operators", 2)
+    assert len(cloud.plan.used.pairs) == 2 * len(work.truth.edges)
+    assert says(cloud, work) == set()
+    assert cloud.skeletons.used(TASK.id, EndpointId("c0", 0)) is not None
+    cloud.touched.clear()
+    cloud.run(STATED_NS // S)
+    assert (cloud.plan.source, cloud.plan.used, cloud.plan.version) == ("traffic", None, 3)
+    assert {f"h{n}" for n in range(HOSTS)} in cloud.touched
+
+
+def test_what_operators_no_longer_state_is_left_to_the_traffic():
+    cloud = Cloud()
+    work = cloud.plays()
+    cloud.run(STEP)
+    says(cloud, work)
+    assert says(cloud, work, confident=False) == {f"h{n}" for n in range(HOSTS)}
+    assert (cloud.plan.source, cloud.plan.used) == ("traffic", None)
+
+
+def test_a_task_whose_members_change_has_its_basic_list_whatever_was_stated():
+    cloud = Cloud()
+    work = cloud.plays()
+    cloud.run(STEP)
+    says(cloud, work)
+    cloud.register(0, generation=2, container="c9")
+    cloud.run(STEP)
+    assert cloud.plan.used is None
+    assert says(cloud, work) == set()
+
+
+def test_operators_and_traffic_that_agree_follow_the_same_list():
+    cloud = Cloud()
+    work = cloud.plays()
+    cloud.run(1200)
+    assert cloud.plan.used is not None
+    assert says(cloud, work) == set()
+    assert cloud.plan.source == "operators"
+    assert cloud.skeletons.quarrel(TASK.id) is None
+
+
+def test_where_they_contradict_each_other_neither_is_followed_and_that_is_told_once_it_lasts():
+    cloud = Cloud()
+    work = cloud.plays()
+    cloud.run(1200)
+    fewer = work.truth.edges[2:]
+    assert says(cloud, work, edges=fewer) == {f"h{n}" for n in range(HOSTS)}
+    assert cloud.plan.used is None
+    assert "leave out 2 that it has" in cloud.plan.reason
+    assert cloud.skeletons.quarrel(TASK.id) is None
+    for _ in range(LASTS - 1):
+        says(cloud, work, edges=fewer)
+    assert cloud.skeletons.quarrel(TASK.id).untold == 2
+    for _ in range(LASTS - 1):  # it is over when it is over for as long
+        says(cloud, work)
+        assert cloud.skeletons.quarrel(TASK.id) is not None
+    says(cloud, work, edges=fewer)
+    for _ in range(LASTS):
+        says(cloud, work)
+    assert cloud.skeletons.quarrel(TASK.id) is None
+    assert cloud.plan.source == "operators"

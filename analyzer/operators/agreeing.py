@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Of which ranks what is recorded cannot be whole, or contradicts itself: nobody may blame those.
+
+Several sources may watch one process: hooks in it, probes of its libraries. A source that is silent
+proves nothing, since whatever collects may lag, be switched off, or see only a part. One that sees
+a rank go on proves that it does.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import median_high, median_low
+
+from analyzer.operators.keeper import Key, Known
+
+PROBES = "uprobes"
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a process came on, as one source sees it."""
+
+    progress: Mapping[str, tuple[int, int]]
+    moved_ns: int
+    """When that was seen to change last, or was seen first."""
+    has_moved: bool = False
+    """Whether it was ever seen to change."""
+
+
+def paces(before: Mapping[Key, Pace], recent: Iterable[Known], now_ns: int) -> dict[Key, Pace]:
+    """Return how each process that is heard came on, after what was known of it before."""
+    found = {}
+    for each in recent:
+        was = before.get(each.key)
+        if was is None or was.progress != each.progress:
+            found[each.key] = Pace(dict(each.progress), now_ns, has_moved=was is not None)
+        else:
+            found[each.key] = was
+    return found
+
+
+def quarrels(
+    recent: Iterable[Known], of: Mapping[Key, Pace], now_ns: int, still_ns: int
+) -> dict[int, str]:
+    """Return the ranks that stand still for one source, and go on for another one; and why.
+
+    Only where the source that is used sees them stand still for `still_ns`: of others too little
+    may be seen at any time.
+    """
+    by_place: dict[tuple[int, tuple[str, str]], list[Known]] = defaultdict(list)
+    for each in recent:
+        if each.process.rank >= 0 and not each.process.gone:
+            by_place[each.process.rank, each.place].append(each)
+    found = {}
+    for (rank, _), many in sorted(by_place.items()):
+        used = min(many, key=lambda each: (each.process.source, each.first_ns))
+        stands = now_ns - of[used.key].moved_ns >= still_ns
+        moving = [
+            each.process.source
+            for each in many
+            if of[each.key].has_moved and now_ns - of[each.key].moved_ns < still_ns
+        ]
+        if stands and moving:
+            found[rank] = (
+                f"rank {rank}: {used.process.source} see it stand still for"
+                f" {(now_ns - of[used.key].moved_ns) // 10**9} s, {moving[0]} see it go on"
+            )
+    return found
+
+
+def partial(known: Mapping[int, Known]) -> dict[int, str]:
+    """Return the ranks whose records cannot be whole, and why; of a job that stands still.
+
+    Nobody ends a collective that another member has not begun. So who has not begun what most
+    others ended was recorded in part, as was who ended what most others have not begun.
+    """
+    begun, ended = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
+    for each in known.values():
+        for name, (first, last) in each.progress.items():
+            begun[name].append(first)
+            ended[name].append(last)
+    least = {name: median_low(numbers) for name, numbers in begun.items()}
+    most = {name: median_high(numbers) for name, numbers in ended.items()}
+    found = {}
+    for rank, each in sorted(known.items()):
+        for name, (first, last) in sorted(each.progress.items()):
+            if first < most[name]:
+                found[rank] = (
+                    f"rank {rank}: {first} of {name} are recorded, of which others ended"
+                    f" {most[name]}"
+                )
+            elif last > least[name]:
+                found[rank] = (
+                    f"rank {rank}: {last} of {name} are recorded as over, of which others began"
+                    f" {least[name]}"
+                )
+            elif each.process.source == PROBES and first > last:
+                # They are counted from when it was watched on, so only that it waits is sure.
+                found[rank] = f"rank {rank}: it waits in {name}, and where is not known"
+    return found
