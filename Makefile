@@ -14,6 +14,8 @@ DISTRIBUTIONS ?= debian-12 debian-13
 # it has to read.
 VM_TESTS ?= rdma or kernel or ovs
 VM_MARKS ?= $(CAPABLE)
+# Of those of what boots guests.
+VM_OWN ?= vm
 MINUTES ?= 60
 # Seconds for a guest's tests.
 GUEST_S ?= 2700
@@ -142,7 +144,7 @@ test-vm: setup-vm ## tests on RDMA, kernel datapath and eBPF, in guests (make te
 	    $(BIN)/python -m pytest -m "$(VM_TESTS)" -p no:cacheprovider --durations 10 \
 	    -o faulthandler_timeout=900 $(call marked,$(VM_MARKS)) || exit 1; \
 	done
-	NETAGENT_TESTS_REQUIRE=vm $(BIN)/python -m pytest -m vm $(call marked,vm) \
+	NETAGENT_TESTS_REQUIRE=vm $(BIN)/python -m pytest -m "$(VM_OWN)" --durations 10 $(call marked,vm) \
 	  $(if $(filter debian-13,$(DISTRIBUTIONS)),,-k "not debian-13")
 
 format: setup ## format the code
