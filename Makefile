@@ -24,7 +24,7 @@ CAPABLE := netns or ovs or lab or kernel or rdma or packages or browser
 # Those of them that bring something up, and wait for it most of the time: several at once, file by file, each in a
 # machine of its own as far as it can tell.
 OWN ?= ovs or lab or browser
-AT_ONCE ?= 3
+AT_ONCE ?= 2
 APART = --tx '$(AT_ONCE)*popen//python=tools/apart.sh $(BIN)/python' --dist loadfile --no-loadscope-reorder --durations 10
 # Files with tests of such marks: an emulated guest is slow to import all others, only to deselect them.
 # That a mark is written in the file of its test: tests/test_repository.py.
@@ -98,16 +98,17 @@ demo-operators: setup ## a real job that is broken ten ways, what it recorded, a
 test: export NETAGENT_TESTS_REQUIRE ?= root,netns,ovs,cc
 test: test-hermetic ## every test of this machine, as root, with namespaces and Open vSwitch required
 	$(BIN)/python -m pytest -m "($(CAPABLE)) and not ($(OWN)) and not vm and not ovn and not podman" $(call marked,$(CAPABLE))
-	$(BIN)/python -m pytest $(APART) -m "($(OWN)) and not ovn and not podman" $(call marked,$(OWN))
+	$(BIN)/python -m pytest $(APART) -m "($(OWN)) and not ovn and not podman and not again" $(call marked,$(OWN))
 
 test-hermetic: setup ## tests that need neither root nor any capability
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not ($(CAPABLE)) and not vm and not kubernetes and not slurm and not prometheus"
 
 test-ovs: setup ## tests on real namespaces and Open vSwitch (root)
 	$(BIN)/python -m pytest -m "netns and not ovs and not lab" $(call marked,netns)
-	$(BIN)/python -m pytest $(APART) -m "(ovs or lab) and not browser and not ovn and not podman" $(call marked,ovs or lab)
+	$(BIN)/python -m pytest $(APART) -m "(ovs or lab) and not browser and not ovn and not podman and not again" $(call marked,ovs or lab)
 
-test-long: setup ## flow tables by the thousand against Open vSwitch (a quarter of an hour)
+test-long: setup ## a real job whose skeleton is learned; flow tables by the thousand against Open vSwitch (twenty minutes)
+	NETAGENT_TESTS_REQUIRE=root,netns,ovs $(BIN)/python -m pytest -m "lab and again" $(call marked,again)
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -m ovs -o faulthandler_timeout=5400 tests/ovs/test_oracle_trace.py
 
 test-ovn: setup-ovn ## tests on a real OVN: faults, actions, zones, tables held against it and against packets (minutes)

@@ -8,7 +8,7 @@ from tests.lab import Lab, learning
 from tests.lab.demo import PATIENT_S
 from tests.ovs.conftest import Unhurried
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.again]
 LOST_PERCENT = 20
 """Agents without CPU probe less: of a few in a hundred, nothing would be seen for minutes."""
 
