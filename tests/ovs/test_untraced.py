@@ -53,7 +53,7 @@ def test_a_host_finds_every_way_counts_on_it_and_a_link_that_loses_is_named(lab,
     assert named() == {fault.truth.component}
 
 
-@pytest.mark.parametrize("fault", ["spine-down", "rnic-down"])
+@pytest.mark.parametrize("fault", ["link-loss", "spine-down", "rnic-down"])
 def test_a_fault_is_named_without_a_trace(lab, observer, fault):
     assert observer.client.get("/v1/topology").json()["links"] == []
     found = _try(lab, observer, fault, lambda text: None, later_s=PATIENT_S)
