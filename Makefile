@@ -10,11 +10,22 @@ PODMAN_PACKAGES := podman runc conmon busybox-static
 PROMETHEUS_PACKAGES := prometheus prometheus-alertmanager
 VM_PACKAGES := qemu-system-x86 mmdebstrap busybox-static cpio e2fsprogs kmod xz-utils zstd debian-archive-keyring
 DISTRIBUTIONS ?= debian-12 debian-13
-# What a guest is asked; those that bring the whole lab up and break it take minutes more.
+# What a guest is asked; those that bring the whole lab up and break it take minutes more. VM_MARKS: marks of files that
+# it has to read.
 VM_TESTS ?= rdma or kernel or ovs
+VM_MARKS ?= $(CAPABLE)
+# Of those of what boots guests.
+VM_OWN ?= vm
 MINUTES ?= 60
-# Marks of tests that need root, or more: one at a time.
+# Seconds for a guest's tests.
+GUEST_S ?= 2700
+# Marks of tests that need root, or more.
 CAPABLE := netns or ovs or lab or kernel or rdma or packages or browser
+# Those of them that bring something up, and wait for it most of the time: several at once, file by file, each in a
+# machine of its own as far as it can tell.
+OWN ?= ovs or lab or browser
+AT_ONCE ?= 2
+APART = --tx '$(AT_ONCE)*popen//python=tools/apart.sh $(BIN)/python' --dist loadfile --no-loadscope-reorder --durations 10
 # Files with tests of such marks: an emulated guest is slow to import all others, only to deselect them.
 # That a mark is written in the file of its test: tests/test_repository.py.
 marked = $(sort $(shell grep -rlE --include='test_*.py' 'mark\.($(subst $() or $(),|,$(1)))\b' tests))
@@ -86,16 +97,18 @@ demo-operators: setup ## a real job that is broken ten ways, what it recorded, a
 # What the machine must be able to do: a capability that went missing fails instead of skipping.
 test: export NETAGENT_TESTS_REQUIRE ?= root,netns,ovs,cc
 test: test-hermetic ## every test of this machine, as root, with namespaces and Open vSwitch required
-	$(BIN)/python -m pytest -m "($(CAPABLE)) and not vm and not browser and not ovn and not podman" $(call marked,$(CAPABLE))
-	$(BIN)/python -m pytest -m browser $(call marked,browser)
+	$(BIN)/python -m pytest -m "($(CAPABLE)) and not ($(OWN)) and not vm and not ovn and not podman" $(call marked,$(CAPABLE))
+	$(BIN)/python -m pytest $(APART) -m "($(OWN)) and not ovn and not podman and not again" $(call marked,$(OWN))
 
 test-hermetic: setup ## tests that need neither root nor any capability
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not ($(CAPABLE)) and not vm and not kubernetes and not slurm and not prometheus"
 
 test-ovs: setup ## tests on real namespaces and Open vSwitch (root)
-	$(BIN)/python -m pytest -m "(netns or ovs or lab) and not ovn and not podman" $(call marked,netns or ovs or lab)
+	$(BIN)/python -m pytest -m "netns and not ovs and not lab" $(call marked,netns)
+	$(BIN)/python -m pytest $(APART) -m "(ovs or lab) and not browser and not ovn and not podman and not again" $(call marked,ovs or lab)
 
-test-long: setup ## flow tables by the thousand against Open vSwitch (a quarter of an hour)
+test-long: setup ## a real job whose skeleton is learned; flow tables by the thousand against Open vSwitch (twenty minutes)
+	NETAGENT_TESTS_REQUIRE=root,netns,ovs $(BIN)/python -m pytest -m "lab and again" $(call marked,again)
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -m ovs -o faulthandler_timeout=5400 tests/ovs/test_oracle_trace.py
 
 test-ovn: setup-ovn ## tests on a real OVN: faults, actions, zones, tables held against it and against packets (minutes)
@@ -127,12 +140,12 @@ test-interpreters: ## the agent's hermetic tests on each other Python that it ta
 
 test-vm: setup-vm ## tests on RDMA, kernel datapath and eBPF, in guests (make test-vm DISTRIBUTIONS=debian-12)
 	for distribution in $(DISTRIBUTIONS); do \
-	  $(BIN)/python -m vagrant.vm run $$distribution --timeout 2700 \
+	  $(BIN)/python -m vagrant.vm run $$distribution --timeout $(GUEST_S) \
 	    --env NETAGENT_TESTS_REQUIRE=root,netns,ovs,cc,rdma,kernel -- \
-	    $(BIN)/python -m pytest -m "$(VM_TESTS)" -p no:cacheprovider \
-	    -o faulthandler_timeout=900 $(call marked,$(CAPABLE)) || exit 1; \
+	    $(BIN)/python -m pytest -m "$(VM_TESTS)" -p no:cacheprovider --durations 10 \
+	    -o faulthandler_timeout=900 $(call marked,$(VM_MARKS)) || exit 1; \
 	done
-	NETAGENT_TESTS_REQUIRE=vm $(BIN)/python -m pytest -m vm $(call marked,vm) \
+	NETAGENT_TESTS_REQUIRE=vm $(BIN)/python -m pytest -m "$(VM_OWN)" --durations 10 $(call marked,vm) \
 	  $(if $(filter debian-13,$(DISTRIBUTIONS)),,-k "not debian-13")
 
 format: setup ## format the code
@@ -216,9 +229,9 @@ test-packages: deb ## build them, and install, use and purge them in guests with
 
 test-debs: setup-vm ## the same of packages that are built already
 	for distribution in $(DISTRIBUTIONS); do \
-	  $(BIN)/python -m vagrant.vm run $$distribution --systemd --timeout 2400 \
+	  $(BIN)/python -m vagrant.vm run $$distribution --systemd --timeout $(GUEST_S) \
 	    --env NETAGENT_TESTS_REQUIRE=packages --env NETAGENT_DEBS=$(CURDIR)/build/deb/$$distribution -- \
-	    $(BIN)/python -m pytest -x -m packages -p no:cacheprovider $(call marked,packages) || exit 1; \
+	    $(BIN)/python -m pytest -x -m packages -p no:cacheprovider --durations 10 $(call marked,packages) || exit 1; \
 	done
 
 wheel: setup ## build the wheel

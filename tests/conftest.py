@@ -145,8 +145,15 @@ def require(capability: Capability) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run kernel tests last: their two hosts live to the end, in namespaces others do not want."""
-    items.sort(key=lambda item: item.get_closest_marker("kernel") is not None)
+    """Run labs first: whoever runs several tests at once shall not wait for one of them at the end.
+
+    Those of a kernel run last: their two hosts live to the end, in namespaces others do not want.
+    """
+    items.sort(key=lambda item: (_has(item, "kernel"), not _has(item, "lab")))
+
+
+def _has(item: pytest.Item, mark: str) -> bool:
+    return item.get_closest_marker(mark) is not None
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import time
 import pytest
 from prometheus_client import CollectorRegistry, exposition
 
-from analyzer.alerts.rules import ALERTS, render
+from analyzer.alerts.rules import ALERTS, RUNBOOKS, render
 from analyzer.server.metrics.families import registry_of
 from analyzer.server.metrics.scrape import gathered
 from netagent.metrics import Told, families
@@ -173,7 +173,7 @@ def test_an_incident_is_told_with_all_that_its_series_says(tmp_path):
     annotations = {
         "summary": "rnic h1/rnic0: loss (rnic)",
         "description": "Incident i1. Its evidence: netagent-analyzer show i1",
-        "runbook_url": "docs/runbooks/rnic-loses.md",
+        "runbook_url": f"{RUNBOOKS}/rnic-loses.md",
     }
     series = [
         {"series": name, "values": "1x3" if "incident" in name else values(text)}

@@ -24,6 +24,7 @@ PREFIXES = {4: 24, 6: 64}
 MACS = ("02:00:00:00:00:0a", "02:00:00:00:00:0c")
 UPLINK = "up0"
 MTU = 1450
+MAX_IDLE_MS = 600_000
 ETH_ALL = 3
 SO_RCVBUFFORCE = 33
 IP_MTU_DISCOVER, IP_PMTUDISC_PROBE = 10, 3
@@ -41,6 +42,8 @@ class Switch(Host):
         run("ip", "netns", "del", self.fabric)
         self.fabric = fabric
         self.vsctl("set", "bridge", "br-int", "datapath_type=system", "fail_mode=secure")
+        # Emulated, ten seconds pass between two packets of a flow: it would be forgotten by then.
+        self.vsctl("set", "Open_vSwitch", ".", f"other_config:max-idle={MAX_IDLE_MS}")
         wait_until(lambda: "system@" in self.appctl("dpif/show"), "the kernel datapath")
         self._uplink()
         for tenant, vni in VNIS.items():

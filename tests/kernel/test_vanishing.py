@@ -6,6 +6,7 @@ import secrets
 import signal
 from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,8 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.kernel
 
 COUNT = 20
+SLOW_S = 120.0
+"""Seconds that an emulated machine may take. Chosen: beside another one, a look takes several."""
 BURST = 12_000
 """More than the queues of two handlers hold, of two megabytes each."""
 
@@ -44,11 +47,14 @@ def look(lens: Lens, overlay: Overlay) -> Callable[..., Verdict]:
 
         def counted(host: Switch) -> HostView:
             """Look again until no upcall was needed: the datapath has its flows then."""
-            for _ in range(10):
-                seen = lens.look(host, flow, send)
-                if not packets(seen)["upcall"]:
-                    return view_of(seen)
-            raise AssertionError(seen)
+            seen: list[dict[str, Any]] = []
+
+            def known() -> bool:
+                seen.append(lens.look(host, flow, send))
+                return not packets(seen[-1])["upcall"]
+
+            wait_until(known, "the flows in the datapath", SLOW_S)
+            return view_of(seen[-1])
 
         sender, receiver = map(counted, overlay.hosts)
         verdict = diagnose(sender=sender, receiver=receiver)

@@ -7,9 +7,10 @@ The analyzer is asked as any user would ask it, over its API; what was injected 
 import json
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -83,6 +84,8 @@ FIND_GONE_LATER_S = 3.0
 GONE = frozenset({"agent-killed"})
 GIVE_UP_AFTER_S = 10.0
 """Seconds beyond the deadline: an answer that comes too late is shown, too."""
+PATIENT_S = 60.0
+"""The same for tests, which ask who is named, and not when: other work may keep a machine busy."""
 RECOVER_WITHIN_S = {Transport.UDP: 15.0, Transport.RDMA: 40.0}
 """Healed, that is; an emulated guest takes ten seconds to start an agent."""
 RECOVER_RARE_LATER_S = 50.0
@@ -307,16 +310,18 @@ def _try(
     transport: Transport = Transport.UDP,
     *,
     phase_s: float | None = None,
+    later_s: float = GIVE_UP_AFTER_S,
+    parameters: Mapping[str, float] = MappingProxyType({}),
 ) -> Found:
     # Faults do not wait for windows: inject at any moment of one, or at a given one.
     phase_s = random.uniform(0, WINDOW_S) if phase_s is None else phase_s
     observer.wait(lambda: False, timeout_s=(phase_s - time.time()) % WINDOW_S)
     observer.remember()
     began_ns = time.time_ns()
-    fault = lab.inject(name)
+    fault = lab.inject(name, None, **parameters)
     say(f"{name}: injected at {fault.target}")
     truth = (fault.truth.layer, fault.truth.component)
-    give_up_s = find_within_s(name, transport) + GIVE_UP_AFTER_S
+    give_up_s = find_within_s(name, transport) + later_s
     accused: dict[str, None] = {}  # in order
 
     def look() -> list[dict[str, Any]]:
@@ -336,7 +341,7 @@ def _try(
     say(f"  {incident['component']} ({incident['confidence']:.2f}): {incident['summary']}")
     over = observer.wait(
         lambda: all(each["state"] == "recovered" for each in look()),
-        timeout_s=recover_within_s(name, transport) + 5,
+        timeout_s=recover_within_s(name, transport) + later_s,
     )
     after = {each["id"]: each for each in look()}
     mine = after.pop(incident["id"])

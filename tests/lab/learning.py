@@ -9,6 +9,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import httpx
@@ -74,21 +75,36 @@ class Report:
         ]
 
 
-def run(lab: Lab, say: Say, *, rounds: int = 1) -> Report:
-    """Run the demo on a fresh lab of 8 endpoints on 4 hosts; the lab is taken down after."""
+def run(
+    lab: Lab,
+    say: Say,
+    *,
+    rounds: int = 1,
+    watching: type[Observer] = Observer,
+    later_s: float = demo.GIVE_UP_AFTER_S,
+    **parameters: float,
+) -> Report:
+    """Run the demo on a fresh lab of 8 endpoints on 4 hosts; the lab is taken down after.
+
+    `parameters` are the fault's, `later_s` is waited beyond its deadline.
+    """
     report = Report(rounds=rounds)
     shape = Shape()
     lab.up(shape, tasks=(TASK,), traffic=None)
     try:
         job = Training(lab.directory, lab.state().containers, shape.rails)
         with lab.services().client() as client:
-            observer = Observer(client)
+            observer = watching(client)
+            broken = partial(
+                demo._try, lab, observer, FAULT, say, later_s=later_s, parameters=parameters
+            )
             observer.wait(lambda: False, timeout_s=SETTLE_S)
             _learn(job, observer, say, report)
             if report.learned_s is not None:
                 for number in range(rounds):
                     say(f"round {number + 1} of {rounds}")
-                    _compare(lab, observer, say, report, phase_s=demo.WINDOW_S * number / rounds)
+                    phase_s = demo.WINDOW_S * number / rounds
+                    _compare(partial(broken, phase_s=phase_s), observer, say, report)
                 _restart(job, observer, say, report)
         job.stop()
     finally:
@@ -133,7 +149,7 @@ def _lists_follow(client: httpx.Client, told: dict[str, Any]) -> bool:
 ENDS = ("source", "target")
 
 
-def _compare(lab: Lab, observer: Observer, say: Say, report: Report, *, phase_s: float) -> None:
+def _compare(broken: Callable[[], Found], observer: Observer, say: Say, report: Report) -> None:
     """Break a used path while the skeleton decides what is probed, and while it does not.
 
     At the same moment of a window, which decides more than anything how long it takes.
@@ -145,8 +161,7 @@ def _compare(lab: Lab, observer: Observer, say: Say, report: Report, *, phase_s:
             continue
         observer.wait(lambda: False, timeout_s=demo.WINDOW_S)
         say(f"by the {kind} list:")
-        one = demo._try(lab, observer, FAULT, say, phase_s=phase_s)
-        found.append(one)
+        found.append(broken())
     _opt(observer.client, skeleton=True)
 
 

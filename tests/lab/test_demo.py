@@ -72,7 +72,9 @@ def test_who_was_named_before_the_truth_is_told(first: str | None, others: tuple
     polled = chain([[], [], [incident(first)]], repeat([incident(LINK[1], "recovered")]))
     answer = httpx.MockTransport(lambda _: httpx.Response(200, json={"incidents": next(polled)}))
     truth = SimpleNamespace(layer=LINK[0], component=LINK[1])
-    lab = Mock(inject=lambda _: SimpleNamespace(target="x", truth=truth, key="link-loss@x"))
+    lab = Mock(
+        inject=lambda _name, _target: SimpleNamespace(target="x", truth=truth, key="link-loss@x")
+    )
     with httpx.Client(transport=answer, base_url="https://analyzer") as client:
         soon_s = time.time() + 0.01
         observer = demo.Observer(client)

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from tests.lab import drill
-from tests.lab.demo import _try
+from tests.lab.demo import PATIENT_S, Observer, _try
 
 pytestmark = pytest.mark.lab
 WINDOW_NS = 5_000_000_000
@@ -50,7 +50,7 @@ def test_a_task_that_is_well_is_innocent_and_its_tables_are_walked(observer):
         seen = inquiry(observer, since_ns)  # a busy machine's hosts answer the second time
         return seen["innocent"] and seen["walks"] == {"delivered": 12} and seen
 
-    found = observer.wait(is_walked, timeout_s=60)
+    found = observer.wait(is_walked, timeout_s=PATIENT_S)
     assert found, inquiry(observer, since_ns)
     assert found["sent"] > 500
     assert set(found["hosts"]) == {"h0", "h1", "h2", "h3"}
@@ -59,6 +59,8 @@ def test_a_task_that_is_well_is_innocent_and_its_tables_are_walked(observer):
 def test_a_host_that_gets_no_cpu_is_named_as_what_it_is_and_accuses_nobody(lab, observer):
     """Its agent stands still for less than would be told, over and over."""
     observer.remember()
+    hurried = Observer(observer.client)  # sees who is late, too
+    hurried.remember()
     began_ns, over = time.time_ns(), threading.Event()
 
     def starve():
@@ -67,29 +69,43 @@ def test_a_host_that_gets_no_cpu_is_named_as_what_it_is_and_accuses_nobody(lab, 
             over.wait(STOP_S)
             lab.processes.signal("h1/agent", signal.SIGCONT)
 
+    def late():
+        seen = hurried.new()
+        return "host h1" in {each["component"] for each in seen} and seen
+
     starving = threading.Thread(target=starve)
     starving.start()
     try:
-        found = observer.wait(observer.new, timeout_s=40)
+        found = hurried.wait(late, timeout_s=PATIENT_S)
     finally:
         over.set()
         starving.join()
-    assert [(each["component"], each["symptom"]) for each in found] == [("host h1", "delay")]
+    assert found
+    assert {each["symptom"] for each in found} == {"delay"}
     assert not inquiry(observer, began_ns)["innocent"]
-    assert observer.wait(
-        lambda: all(each["state"] == "recovered" for each in observer.new()), timeout_s=30
+    assert hurried.wait(
+        lambda: all(each["state"] == "recovered" for each in hurried.new()), timeout_s=PATIENT_S
     )
+    assert observer.new() == []
 
 
 @pytest.mark.parametrize(
-    "fault", ["link-loss", "spine-down", "rnic-down", "wrong-vni", "agent-frozen"]
+    ("fault", "parameters"),
+    [
+        # Agents without CPU probe less: of a few in a hundred, nothing would be seen for minutes.
+        ("link-loss", {"percent": 20}),
+        ("spine-down", {}),
+        ("rnic-down", {}),
+        ("wrong-vni", {}),
+        ("agent-frozen", {}),
+    ],
 )
-def test_a_fault_is_found_named_and_over_when_healed(lab, observer, fault):
-    found = _try(lab, observer, fault, lambda text: None)
+def test_a_fault_is_found_named_and_over_when_healed(lab, observer, fault, parameters):
+    found = _try(lab, observer, fault, lambda text: None, later_s=PATIENT_S, parameters=parameters)
     assert found.verdict is not None
     assert found.verdict[:2] == found.truth
     assert found.others == ()
-    assert found.over, found
+    assert found.recovered_s is not None, found
 
 
 def test_two_faults_at_once_are_named_and_nobody_else(lab, observer):
@@ -112,11 +128,11 @@ def test_a_graceful_stop_and_start_raise_no_alarm(lab, observer):
         # seconds.
         return lab.services().status("https://198.18.0.10:8421")["targets"]
 
-    assert observer.wait(lambda: known() == 14, timeout_s=30)
-    assert observer.wait(lambda: probed() == 10, timeout_s=30)
+    assert observer.wait(lambda: known() == 14, timeout_s=PATIENT_S)
+    assert observer.wait(lambda: probed() == 10, timeout_s=PATIENT_S)
     lab.start_container("train-b-3")
-    assert observer.wait(lambda: known() == 16, timeout_s=30)
-    assert observer.wait(lambda: probed() == 12, timeout_s=30)
+    assert observer.wait(lambda: known() == 16, timeout_s=PATIENT_S)
+    assert observer.wait(lambda: probed() == 12, timeout_s=PATIENT_S)
     assert observer.wait(observer.new, timeout_s=12) == []
 
 
@@ -139,12 +155,12 @@ def test_an_analyzer_that_was_away_gets_every_window(lab, observer):
     def window_passed():
         return services.status(url)["last_window_ns"] > began
 
-    assert observer.wait(window_passed, timeout_s=30)
+    assert observer.wait(window_passed, timeout_s=PATIENT_S)
     lab.restart("analyzer")
 
     def caught_up():
         status = services.status(url)
         return status["acknowledged_ns"] >= status["last_window_ns"] > began
 
-    assert observer.wait(caught_up, timeout_s=30)
+    assert observer.wait(caught_up, timeout_s=PATIENT_S)
     assert observer.wait(observer.new, timeout_s=8) == []

@@ -5,7 +5,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from tests.lab.demo import _try
+from tests.lab.demo import PATIENT_S, _try
 from tests.lab.shape import Shape, Tunnel, Versions
 
 pytestmark = pytest.mark.lab
@@ -22,9 +22,10 @@ def test_endpoints_are_up_and_ways_are_traced_by_their_outer_headers(observer):
     assert topology["links"]
 
 
-def test_a_lossy_link_is_found_named_and_over_when_healed(lab, observer):
-    found = _try(lab, observer, "link-loss", lambda text: None)
+def test_a_spine_is_found_named_and_over_when_healed(lab, observer):
+    """Which one it is, only the ways of all flows tell."""
+    found = _try(lab, observer, "spine-down", lambda text: None, later_s=PATIENT_S)
     assert found.verdict is not None
     assert found.verdict[:2] == found.truth
     assert found.others == ()
-    assert found.over, found
+    assert found.recovered_s is not None, found

@@ -8,7 +8,7 @@ import pytest
 
 from tests.lab import Lab, Shape, pods
 from tests.lab.commands import wait_for
-from tests.lab.demo import WINDOW_S, Observer, _try
+from tests.lab.demo import PATIENT_S, WINDOW_S, Observer, _try
 from tests.lab.shape import Runtime
 from tests.waiting import NotInTime, wait_until
 
@@ -52,12 +52,12 @@ def test_a_pod_that_is_killed_is_named_by_its_sandbox_and_its_successor_is_anoth
     lab: Lab, observer: Observer
 ) -> None:
     was = pods.sandbox(POD)
-    found = _try(lab, observer, "container-crash", lambda _: None)
+    found = _try(lab, observer, "container-crash", lambda _: None, later_s=PATIENT_S)
     assert found.truth == ("container", f"container {was}")
     assert found.verdict is not None
     assert found.verdict[:2] == found.truth
     assert found.others == ()
-    assert found.over, found
+    assert found.recovered_s is not None, found
     assert pods.sandbox(POD) != was
     wait_for("all endpoints", lambda: up(observer) == sandboxes(lab), timeout_s=30)
 

@@ -20,9 +20,13 @@ def quiet() -> Iterator[Network]:
         yield made
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def playwright() -> Iterator[Any]:
-    """Return what drives browsers: a process can have one."""
+    """Return what drives browsers: a process can have one.
+
+    Meanwhile a loop of asyncio runs, by which no test that runs one could begin: so no longer than
+    for a file.
+    """
     require(BROWSER)
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 - an extra
 
@@ -30,7 +34,7 @@ def playwright() -> Iterator[Any]:
         yield driver
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium(
     playwright: Any, quiet: Network, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Any]:

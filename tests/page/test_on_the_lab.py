@@ -16,6 +16,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.lab]
 
 FOUND_S = 120
 """Seconds until a link that loses is told. Chosen: some windows, on a machine that is busy."""
+PUSHED_MS = 3_000
+"""Milliseconds from an event to the page. Chosen: less than a window, on a machine that is busy."""
 WATCH = """component => {
   window.seen = null;
   const look = () => {
@@ -83,7 +85,7 @@ def test_the_page_follows_a_lab_that_breaks(broken: Lab, page: Watched) -> None:
     # An event's number is when it was told, in nanoseconds of the same clock.
     late_ms = page.page.evaluate("window.seen") - event["seq"] / 1e6
     print(f"the incident was on the page {late_ms:.0f} ms after its event")
-    assert late_ms < 1000
+    assert late_ms < PUSHED_MS
     page.screenshot("lab-now")
 
     views = VIEWS | {"incident": f"#/incident/{event['incident']['id']}", "host": "#/host/h0"}

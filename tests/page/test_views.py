@@ -68,11 +68,11 @@ def test_a_view_says_what_it_was_given(view: str, opened: Opener, standin: Stand
     )
 
 
-@pytest.mark.parametrize("size", ["wide", "narrow"])
-@pytest.mark.parametrize("colours", ["light", "dark"])
+@pytest.mark.parametrize(("size", "colours"), [("wide", "light"), ("narrow", "dark")])
 def test_all_can_read_it_in_any_size_and_colours(
-    colours: str, size: str, opened: Opener, standin: StandIn
+    size: str, colours: str, opened: Opener, standin: StandIn
 ) -> None:
+    """Contrast is the colours', room the size's: each of both once."""
     it = opened(size, colours)
     found = {}
     for view, link in VIEWS.items():

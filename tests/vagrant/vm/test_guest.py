@@ -120,6 +120,7 @@ for kind in (np.int64, np.uint32, np.float64):
 
 
 @pytest.mark.vm
+@pytest.mark.again
 def test_numpy_sorts_as_it_does_elsewhere(debian_12):
     result = boot(debian_12, [str(TREE / ".venv/bin/python"), "-c", SORTS], QUICK)
     assert (result.exit_code, result.stderr) == (0, "")
@@ -156,6 +157,7 @@ def test_a_guest_has_what_the_project_needs(name):
 
 
 @pytest.mark.vm
+@pytest.mark.again
 def test_every_boot_is_pristine_and_results_come_back(debian_12):
     build = TREE / "build"
     build.mkdir(exist_ok=True)
@@ -168,6 +170,7 @@ def test_every_boot_is_pristine_and_results_come_back(debian_12):
 
 
 @pytest.mark.vm
+@pytest.mark.again
 def test_much_output_comes_back_whole(debian_12):
     out = io.BytesIO()
     result = boot(debian_12, ["seq", "1000000"], QUICK, stdout=out)
@@ -176,6 +179,7 @@ def test_much_output_comes_back_whole(debian_12):
 
 
 @pytest.mark.vm
+@pytest.mark.again
 def test_a_command_that_hangs_is_ended_with_what_it_had_printed(debian_12):
     command = ["bash", "-c", "echo begun; echo half >build/.half; exec sleep 600"]
     result = boot(debian_12, command, dataclasses.replace(QUICK, timeout_s=30))
@@ -184,6 +188,7 @@ def test_a_command_that_hangs_is_ended_with_what_it_had_printed(debian_12):
 
 
 @pytest.mark.vm
+@pytest.mark.again
 def test_a_kernel_that_panics_shows_its_console(debian_12):
     result = boot(debian_12, ["sh", "-c", "echo c >/proc/sysrq-trigger"], QUICK)
     assert result.died
@@ -191,6 +196,7 @@ def test_a_kernel_that_panics_shows_its_console(debian_12):
 
 
 @pytest.mark.vm
+@pytest.mark.again
 def test_two_guests_on_a_cable_reach_each_other(debian_12):
     script = """
     set -e
@@ -218,7 +224,14 @@ def test_two_guests_on_a_cable_reach_each_other(debian_12):
 
 
 @pytest.mark.vm
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGKILL,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.again),
+        pytest.param(signal.SIGINT, marks=pytest.mark.again),
+    ],
+)
 def test_a_signal_ends_the_guest_and_leaves_nothing(debian_12, tmp_path, number):
     # TMPDIR: what QEMU and the tool make on the way is in here, and shall be gone.
     command = [sys.executable, "-m", "vagrant.vm", "run", "debian-12", "--memory", "1024",
@@ -245,6 +258,7 @@ def test_a_signal_ends_the_guest_and_leaves_nothing(debian_12, tmp_path, number)
 
 
 @pytest.mark.vm
+@pytest.mark.again
 def test_a_shell_talks_on_the_terminal(debian_12):
     control, terminal = pty.openpty()
     with ThreadPoolExecutor(1) as pool:
