@@ -24,8 +24,9 @@ from analyzer.history.files import HISTORY, Tier
 from analyzer.history.ledger import MINUTE_NS
 from analyzer.judge.__main__ import GARBAGE
 from analyzer.simulate.agents import WIDTH_NS
+from analyzer.store.listing import pieces_in
 from analyzer.store.past import Wanted, page
-from analyzer.store.tiers import Tiers, pieces_in
+from analyzer.store.tiers import Tiers
 from netagent.model.topology import DeclaredTopology
 from tests.bench.scale import WARM, Life, Watcher, ingested_s
 from tests.bench.windows import Cluster
