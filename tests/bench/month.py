@@ -116,7 +116,7 @@ class Written:
     def _repeat(self, hours: int, days: int) -> None:
         hour = Piece(Tier.MINUTE, self._hour_ns, What.PAIRS).pack
         for start_ns in range(hour.until_ns, self.until_ns - MINUTE_NS, MINUTE_NS):
-            self._again(replace(hour, packed=False), start_ns, self._hour_ns + start_ns % HOUR_NS)
+            self._again(replace(hour, packed=False), start_ns, hour.until_ns)
         self._pack(hour)
         minutes = min(hours * PER_HOUR, self._minutes_kept())
         for start_ns in range(self.until_ns - minutes * MINUTE_NS, hour.start_ns, HOUR_NS):
