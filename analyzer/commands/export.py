@@ -31,7 +31,8 @@ examples:
              GROUP BY ALL ORDER BY 2 DESC LIMIT 9"
 
 Into the folder go minute/DAY/*.parquet and hour/DAY/*.parquet as the analyzer
-has them, windows/*.parquet with a row for each flow of each window that it
+has them (an hour of minutes, or a day of hours, in one file; they may begin
+before T), windows/*.parquet with a row for each flow of each window that it
 still has, and incidents.parquet. Files named *_trips have histograms of round
 trips; docs/operating.md says what the columns are. Times are Unix nanoseconds.
 It needs an admin's certificate.
@@ -108,23 +109,45 @@ def _told(folder: Path, said: dict[str, int]) -> str:
 
 
 def _copy(analyzer: Connection, folder: Path, tier: Tier, span: tuple[int, int]) -> int:
-    """Copy the files of a tier; return how many. One that was deleted meanwhile is left out."""
+    """Copy the files of a tier; return how many.
+
+    One that is gone was put together with others, or deleted. So all are listed once more.
+    """
+    copied: set[Piece] = set()
+    for _ in range(2):
+        listed = _listed(analyzer, tier, span)
+        got = {each for each in listed if each in copied or _fetched(analyzer, folder, each)}
+        copied |= got
+        if len(got) == len(listed):
+            break
+    for each in [each for each in copied if not each.packed and each.pack in copied]:
+        (folder / each.path).unlink()
+        copied.remove(each)
+    return len(copied)
+
+
+def _listed(analyzer: Connection, tier: Tier, span: tuple[int, int]) -> list[Piece]:
     asked = {"tier": tier.value, "since_ns": span[0], "until_ns": span[1], "limit": LIMIT}
     names = analyzer.all("/v1/history/files", "files", wait_s=READING_S, **asked)["files"]
-    count = 0
+    found = list[Piece]()
     for name in names:
         piece = Piece.of(Path(name))
         if piece is None:  # who answers does not say where to write
             raise RemoteProtocolError(f"{name!r} is no file of a history")
-        try:
-            body = analyzer.fetch(f"/v1/history/files/{piece.path}")
-        except Refused as error:
-            if error.status != GONE:
-                raise
-            continue
-        _write(folder / piece.path, body)
-        count += 1
-    return count
+        found.append(piece)
+    return found
+
+
+def _fetched(analyzer: Connection, folder: Path, piece: Piece) -> bool:
+    """Copy a file; return whether it was there."""
+    try:
+        body = analyzer.fetch(f"/v1/history/files/{piece.path}")
+    except Refused as error:
+        if error.status != GONE:
+            raise
+        return False
+    _write(folder / piece.path, body)
+    return True
 
 
 def _write(path: Path, body: bytes) -> None:

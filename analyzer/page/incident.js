@@ -36,7 +36,7 @@ export function view(data, { id, say }) {
       ["incident", name(data.id ?? id)],
     ]),
     data.runbook ? h("p", {}, "Runbook: ", h("a", { href: data.runbook.href }, name(data.runbook.title))) : null,
-    section("Evidence", "evidence", evidence(data.evidence ?? []), list("Missing: this would have settled it", data.missing), list("Beside it", data.remarks)),
+    section("Evidence", "evidence", evidence(data.evidence ?? [], data.walks?.length || data.traces?.length), list("Missing: this would have settled it", data.missing), list("Beside it", data.remarks)),
     section("Packets, hop by hop", "walks", walks(data.walks ?? [], say)),
     data.traces?.length ? section("Traced in the kernel", "traces", traces(data.traces, say)) : null,
     section("Failing beside healthy", "pairs", pairs(data)),
@@ -54,8 +54,8 @@ function list(title, items) {
   return [h("h3", {}, title), h("ul", {}, items.map((each) => h("li", {}, name(each))))];
 }
 
-function evidence(items) {
-  if (!items.length) return none("None is kept of it.");
+function evidence(items, apart) {
+  if (!items.length) return none(apart ? "What its packets met, below." : "None is kept of it.");
   const made = [];
   for (const text of items) {
     // What stands deeper belongs to what stands before it.

@@ -17,7 +17,7 @@ from analyzer.server.identity import require_admin
 from analyzer.server.pages import LIMIT, After, Limit
 from analyzer.server.pages import page as paged
 from analyzer.server.problems import Problem
-from analyzer.store.tiers import pieces_between
+from analyzer.store.listing import pieces_between, whole_pieces
 from netagent.model.errors import RemoteProtocolError
 
 
@@ -34,7 +34,10 @@ async def files(
     after: After = None,
     limit: Limit = LIMIT,
 ) -> Response[bytes]:
-    """Return the files of a tier with what lies between two instants (Unix nanoseconds)."""
+    """Return the files of a tier with what lies between two instants (Unix nanoseconds).
+
+    Minutes of an hour that is over, or hours of a day, are in one file, which has all of them.
+    """
     analyzer = analyzer_of(request)
     require_admin(request, analyzer.config.admins)
     if tier not in {*Tier}:
@@ -42,9 +45,9 @@ async def files(
     _check(since_ns, until_ns)
     folder = Path(analyzer.config.database + HISTORY)
     found = await asyncio.to_thread(
-        lambda: [str(p.path) for p in pieces_between(folder, Tier(tier), since_ns, until_ns)]
+        lambda: whole_pieces([*pieces_between(folder, Tier(tier), since_ns, until_ns)])[0]
     )
-    told, last = paged(sorted(found), str, after, limit)
+    told, last = paged(sorted(str(each.path) for each in found), str, after, limit)
     return as_json({"files": told, "next": last})
 
 

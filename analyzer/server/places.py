@@ -36,13 +36,16 @@ def hit(analyzer: Analyzer, sees: Sight, known: Incident) -> list[Plain]:
 
     A host whose agent says nothing has no failing pair, and so its incident names no task.
     """
-    component = known.verdict.component
-    if component is None:
-        return []
-    tasks = Counter(
-        record.endpoint.task
-        for host in places_of(analyzer, component, known)
-        for record in analyzer.registry.endpoints_of(host)
-        if record.endpoint.task and sees.sees(record.endpoint.task)
-    )
+    tasks = Counter(each for each in tasks_at(analyzer, known) if sees.sees(each))
     return [{"task": task, "endpoints": count} for task, count in sorted(tasks.items())[:MAX_HIT]]
+
+
+def tasks_at(analyzer: Analyzer, known: Incident) -> list[str]:
+    """Return the task of each endpoint that is now where an incident's component is."""
+    component = known.verdict.component
+    return [
+        record.endpoint.task
+        for host in (() if component is None else places_of(analyzer, component, known))
+        for record in analyzer.registry.endpoints_of(host)
+        if record.endpoint.task
+    ]

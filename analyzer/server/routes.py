@@ -46,7 +46,7 @@ from analyzer.server.identity import (
 from analyzer.server.metrics.scrape import Scrapes
 from analyzer.server.page import routes as page_routes
 from analyzer.server.pages import LIMIT, After, Limit, page
-from analyzer.server.places import hit
+from analyzer.server.places import hit, tasks_at
 from analyzer.server.problems import HANDLERS, Problem
 from analyzer.server.review import feedback, worst
 from analyzer.server.sight import Sight
@@ -552,7 +552,7 @@ def _seen(sees: Sight, analyzer: Analyzer, known: Incident) -> Incident | None:
         record = analyzer.registry.endpoint(endpoint)
         return record.endpoint.task if record is not None else None
 
-    return sees.incident(known, task_of)
+    return sees.incident(known, task_of, lambda of: tasks_at(analyzer, of))
 
 
 def _latest_first(incident: Incident) -> tuple[int, str]:

@@ -8,12 +8,13 @@ from fnmatch import fnmatchcase
 from analyzer.server.problems import Problem
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind
-from netagent.model.verdict import Incident, Pair
+from netagent.model.verdict import Incident, Pair, Symptom
 
 OF_TENANTS = frozenset({Kind.CONTAINER, Kind.ENDPOINT})
 """Kinds of components whose names tell of a tenant."""
 PORT = "port "
 """How a controller's port is named, as a part of a controller."""
+UNWATCHED = "{} is not watched"
 ELSEWHERE = "a container is at fault that may be another tenant's"
 
 
@@ -33,15 +34,21 @@ class Sight:
         return self.patterns is None or any(fnmatchcase(task, each) for each in self.patterns)
 
     def incident(
-        self, known: Incident, task_of: Callable[[EndpointId], str | None]
+        self,
+        known: Incident,
+        task_of: Callable[[EndpointId], str | None],
+        there: Callable[[Incident], Iterable[str]] = lambda _: (),
     ) -> Incident | None:
         """Return what may be seen of an incident; None where it concerns none of the tasks.
 
         Of one that concerns others' tasks, too, neither those nor the evidence, which names them.
+        No pair accuses a host that is not heard: it concerns whoever has endpoints `there`.
         """
         if self.patterns is None:
             return known
-        tasks = tuple(filter(self.sees, known.tasks))
+        is_unwatched = _is_unwatched(known)
+        touched = {*known.tasks, *(there(known) if is_unwatched else ())}
+        tasks = tuple(sorted(filter(self.sees, touched)))
         if not tasks:
             return None
 
@@ -62,13 +69,15 @@ class Sight:
         summary = (
             f"{component}: {verdict.symptom}" if component else f"{verdict.symptom}, undecided"
         )
+        if is_unwatched and component is not None:  # why is between its agent and the operator
+            summary = UNWATCHED.format(component.name)
         verdict = replace(verdict, summary=summary)
         # Whose a controller's port is, nobody here knows: where others are hit, it may be theirs.
         is_port = (
             component is not None
             and component.kind is Kind.CONTROLLER
             and component.name.startswith(PORT)
-            and len(tasks) < len(known.tasks)
+            and len(tasks) < len(touched)
         )
         if is_port or _is_elsewhere(component, verdict.failing):
             verdict = replace(verdict, component=None, summary=ELSEWHERE)
@@ -100,6 +109,13 @@ class Sight:
                 if is_mine(hop["component"])
             ],
         }
+
+
+def _is_unwatched(known: Incident) -> bool:
+    """Return whether it is about a host that is not heard."""
+    part = known.verdict.component
+    is_host = part is not None and part.kind in {Kind.AGENT, Kind.HOST}
+    return is_host and known.verdict.symptom is Symptom.SILENCE
 
 
 def _is_elsewhere(component: Component | None, failing: Iterable[Pair]) -> bool:

@@ -22,7 +22,7 @@ LINKED = (DATABASE + SUMMARIES, DATABASE + HISTORY)
 """Folders whose files never change but at their end: a link to one is a copy of it."""
 NAME = re.compile(
     rf"{re.escape(DATABASE)}({'|'.join(map(re.escape, KEPT))}|{SUMMARIES}/[0-9]+\.segment|"
-    rf"{HISTORY}/({'|'.join(Tier)})/[0-9-]+/[0-9]+\.({'|'.join(What)}){re.escape(SUFFIX)})?"
+    rf"{HISTORY}/({'|'.join(Tier)})/[0-9-]+/([0-9]+|day)\.({'|'.join(What)}){re.escape(SUFFIX)})?"
 )
 """Form of a file's name in a backup: nothing else is put in place."""
 

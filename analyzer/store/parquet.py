@@ -32,6 +32,10 @@ CODEC = "zstd"
 GROUP_ROWS = 8192
 """Rows of which the least and largest value of each column are known, so that they are not read in
 vain. Chosen: one pair is read in half of the time that DuckDB's 122,880 take; files hardly grow."""
+PACKED_ROWS = 32_768
+"""The same of files with many minutes or hours. Measured on an hour of minutes of 2,048 RNICs: with
+8,192 a question takes twice as long, since what is known of groups is read first, with 122,880 the
+pairs of an endpoint."""
 
 Values = Mapping[str, Any]
 Columns = Mapping[str, NDArray[Any]]
@@ -67,6 +71,7 @@ class Parquet:
         values: Values,
         tables: Tables = NO_TABLES,
         labels: Mapping[str, str] = NO_LABELS,
+        group_rows: int = GROUP_ROWS,
     ) -> int:
         """Write what `query` returns to the file at `path`; return its bytes.
 
@@ -77,7 +82,8 @@ class Parquet:
         half = path.with_name(path.name + HALF)
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return self._write(path, half, f"COPY ({query}) TO {_to(half, labels)}", values, tables)
+            copy = f"COPY ({query}) TO {_to(half, labels, group_rows)}"
+            return self._write(path, half, copy, values, tables)
         except OSError as error:
             raise _refused(path, error) from error
 
@@ -121,12 +127,12 @@ class Parquet:
         self._connection.interrupt()
 
 
-def _to(path: Path, labels: Mapping[str, str]) -> str:
+def _to(path: Path, labels: Mapping[str, str], rows: int) -> str:
     """Return where a COPY writes to, and how."""
     said = ", ".join(f"{name}: '{value}'" for name, value in labels.items())
     metadata = f", KV_METADATA {{{said}}}" if said else ""
     name = str(path).replace("'", "''")
-    return f"'{name}' (FORMAT parquet, COMPRESSION {CODEC}, ROW_GROUP_SIZE {GROUP_ROWS}{metadata})"
+    return f"'{name}' (FORMAT parquet, COMPRESSION {CODEC}, ROW_GROUP_SIZE {rows}{metadata})"
 
 
 def names_of(paths: Sequence[Path]) -> list[str]:

@@ -1,54 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads minutes and hours: rows of a component or of pairs, in the order of time, page by page.
 
-Files are read some at a time, until a page is full. One that is damaged, or was deleted meanwhile,
-is left out and counted.
+Files are read some at a time, until a page is full. One that is damaged is left out and counted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from analyzer.history.files import HISTORY, Tier, What
-from analyzer.history.spread import SHARES
+from analyzer.store.listing import damaged, files_between, readable, relisted
 from analyzer.store.parquet import Parquet, names_of
-from analyzer.store.rows import known
-from analyzer.store.tiers import pieces_between
+from analyzer.store.rows import COLUMNS, KEYS, known, selected
 from netagent.model.errors import RemoteProtocolError
-
-log = structlog.get_logger()
 
 FILES = 60
 """Files read at once. Chosen: an hour of minutes, which takes some tens of milliseconds."""
-
-COLUMNS: Mapping[What, tuple[str, ...]] = {
-    What.PAIRS: (
-        "start_ns", "windows", "source", "target", "sent", "lost", "refused", "rtt_count",
-        "rtt_min_ns", "rtt_mean_ns", "rtt_max_ns", *SHARES,
-    ),
-    What.COMPONENTS: (
-        "start_ns", "windows", "component", "sent", "lost", "refused", "rtt_count", "rtt_mean_ns",
-        *SHARES,
-    ),
-}  # fmt: skip
-OF_PAIRS = """start_ns >= $since_ns
-    AND ($source::VARCHAR IS NULL OR source = $source)
-    AND ($target::VARCHAR IS NULL OR target = $target)
-    AND ($endpoint::VARCHAR IS NULL OR source = $endpoint OR target = $endpoint)"""
-QUERIES: Mapping[What, str] = {
-    What.PAIRS: f"""
-SELECT {", ".join(COLUMNS[What.PAIRS])} FROM {known("$files")} WHERE {OF_PAIRS}
-ORDER BY start_ns, source, target LIMIT $limit OFFSET $skip
-""",  # noqa: S608 - names of ours
-    What.COMPONENTS: f"""
-SELECT {", ".join(COLUMNS[What.COMPONENTS])} FROM {known("$files")}
-WHERE start_ns >= $since_ns AND component = $component
-ORDER BY start_ns LIMIT $limit OFFSET $skip
-""",  # noqa: S608 - likewise
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +37,28 @@ class Wanted:
     def what(self) -> What:
         """Which files have it."""
         return What.PAIRS if self.component is None else What.COMPONENTS
+
+    @property
+    def first_ns(self) -> int:
+        """Start of the first minute, or hour, of which a part is wanted."""
+        return self.since_ns - self.since_ns % self.tier.width_ns
+
+    @property
+    def named(self) -> dict[str, str]:
+        """What is named, by the names of parameters in `conditions`."""
+        names = ("component", "source", "target", "endpoint")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+    @property
+    def conditions(self) -> list[str]:
+        """For which rows they hold is wanted; no two hold for one."""
+        within = "start_ns >= $since_ns AND start_ns < $until_ns"
+        both = [f"{name} = ${name}" for name in self.named if name != "endpoint"]
+        ends = ["source = $endpoint", "target = $endpoint AND source <> $endpoint"]
+        return [
+            " AND ".join([within, *both, *each])
+            for each in ([[end] for end in ends] if self.endpoint is not None else [[]])
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,47 +93,68 @@ class Page:
 
 def page(database: str, wanted: Wanted, after: Place | None, limit: int) -> Page:
     """Return at most `limit` rows that come after a place. Raises CapabilityMissing."""
-    folder, found = Path(database + HISTORY), Page()
     begin = after or Place(0, 0)
-    since_ns = max(wanted.since_ns, begin.start_ns)
-    pieces = pieces_between(folder, wanted.tier, since_ns, wanted.until_ns)
-    paths = [folder / piece.path for piece in pieces if piece.what is wanted.what]
-    if not paths:
+    return relisted(lambda is_last: _page(database, wanted, begin, limit, is_last=is_last))
+
+
+def _page(database: str, wanted: Wanted, begin: Place, limit: int, *, is_last: bool) -> Page:
+    folder, found = Path(database + HISTORY), Page()
+    since_ns = max(wanted.first_ns, begin.start_ns)
+    files = files_between(folder, wanted.tier, wanted.what, since_ns, wanted.until_ns)
+    if not files.paths:
         return found
     with Parquet(folder / "spill-of-questions") as parquet:
-        for first in range(0, len(paths), FILES):
-            _read(parquet, paths[first : first + FILES], wanted, begin, limit, found)
+        for first in range(0, len(files.paths), FILES):
+            paths = files.paths[first : first + FILES]
+            reading = _Reading(parquet, wanted, begin, limit, is_last)
+            reading.add(paths, found)
             if len(found.rows) > limit:
                 found.rows.pop()
                 found.following = _place(found.rows, begin)
                 break
+        found.damaged += damaged(parquet, files)
     return found
 
 
-def _read(
-    parquet: Parquet, paths: Sequence[Path], wanted: Wanted, begin: Place, limit: int, found: Page
-) -> None:
-    """Add rows of some files, one more than the page has at most."""
-    skip = begin.rows if not found.rows else 0
-    values = {
-        "files": names_of(paths), "since_ns": begin.start_ns,
-        "limit": limit + 1 - len(found.rows), "skip": skip,
-    }  # fmt: skip
-    names = ("component",) if wanted.what is What.COMPONENTS else ("source", "target", "endpoint")
-    values |= {name: getattr(wanted, name) for name in names}
-    try:
-        rows = parquet.rows(QUERIES[wanted.what], values)
-    except RemoteProtocolError:
-        whole = [path for path in paths if parquet.is_whole(path)]
-        if len(whole) == len(paths):
-            raise
-        found.damaged += len(paths) - len(whole)
-        log.warning("history_damaged", files=sorted(str(p) for p in {*paths} - {*whole}))
-        if whole:
-            _read(parquet, whole, wanted, begin, limit, found)
-        return
-    columns = COLUMNS[wanted.what]
-    found.rows += [dict(zip(columns, row, strict=True)) for row in rows]
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A question, once files are listed."""
+
+    parquet: Parquet
+    wanted: Wanted
+    begin: Place
+    limit: int
+    is_last: bool
+
+    def add(self, paths: Sequence[Path], found: Page) -> None:
+        """Add rows of some files, one more than the page has at most. Raises Moved."""
+        wanted = self.wanted
+        values: dict[str, Any] = wanted.named | {
+            "files": names_of(paths), "until_ns": wanted.until_ns,
+            "since_ns": max(wanted.first_ns, self.begin.start_ns),
+            "limit": self.limit + 1 - len(found.rows),
+            "skip": self.begin.rows if not found.rows else 0,
+        }  # fmt: skip
+        try:
+            rows = self.parquet.rows(_query(wanted), values)
+        except RemoteProtocolError:
+            whole = readable(self.parquet, paths, is_last=self.is_last)
+            if len(whole) == len(paths):
+                raise
+            found.damaged += len(paths) - len(whole)
+            if whole:
+                self.add(whole, found)
+            return
+        columns = COLUMNS[wanted.what]
+        found.rows += [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def _query(wanted: Wanted) -> str:
+    columns = ", ".join(COLUMNS[wanted.what])
+    table = selected(known("$files"), wanted.conditions)
+    return f"""
+SELECT {columns} FROM {table} ORDER BY start_ns, {KEYS[wanted.what]} LIMIT $limit OFFSET $skip
+"""  # noqa: S608 - names of ours
 
 
 def _place(rows: Sequence[dict[str, Any]], begin: Place) -> Place:

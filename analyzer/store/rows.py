@@ -3,10 +3,11 @@
 
 Rows of pairs and components have quantiles, NULL where they are not known. The histograms that they
 are of lie in files of their own: two lists a row, of buckets and of counts, in no order that means
-anything. Those of an hour are its minutes' added up, so its quantiles are as exact as theirs.
+anything. Those of an hour are its minutes' added up, so its quantiles are as exact as theirs. Rows
+of several minutes, or hours, are put together as they are.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from analyzer.history.files import TRIPS, What
@@ -15,6 +16,18 @@ from analyzer.history.spread import RATIO, SHARES
 KEYS: Mapping[What, str] = {
     What.PAIRS: "source, target", What.PAIR_TRIPS: "source, target",
     What.COMPONENTS: "component", What.COMPONENT_TRIPS: "component",
+}  # fmt: skip
+COLUMNS: Mapping[What, tuple[str, ...]] = {
+    What.PAIRS: (
+        "start_ns", "windows", "source", "target", "sent", "lost", "refused", "rtt_count",
+        "rtt_min_ns", "rtt_mean_ns", "rtt_max_ns", *SHARES,
+    ),
+    What.COMPONENTS: (
+        "start_ns", "windows", "component", "sent", "lost", "refused", "rtt_count", "rtt_mean_ns",
+        *SHARES,
+    ),
+    What.PAIR_TRIPS: ("start_ns", "source", "target", "rtt_buckets", "rtt_counts"),
+    What.COMPONENT_TRIPS: ("start_ns", "component", "rtt_buckets", "rtt_counts"),
 }  # fmt: skip
 _OWN: Mapping[What, str] = {
     What.PAIRS: "rtt_min_ns, rtt_mean_ns, rtt_max_ns",
@@ -35,6 +48,15 @@ def known(files: str) -> str:
     return f"""(
     SELECT {shape} WHERE false
     UNION ALL BY NAME SELECT * FROM read_parquet({files}, union_by_name = true))"""  # noqa: S608 - names of ours
+
+
+def selected(table: str, conditions: Sequence[str]) -> str:
+    """Return a table of the rows for which one of `conditions` holds; no two hold for the same.
+
+    Each is looked for by itself: of a disjunction, what is known of groups of rows tells nothing.
+    """
+    found = (f"SELECT * FROM {table} WHERE {each}" for each in conditions)  # noqa: S608 - names of ours
+    return f"({' UNION ALL '.join(found)})"
 
 
 # --- a minute -----------------------------------------------------------------------------------
@@ -75,20 +97,20 @@ WRITE: Mapping[What, str] = {
 # --- an hour ------------------------------------------------------------------------------------
 
 
-def _summed(files: str, keys: str, where: str) -> str:
+def _summed(table: str, keys: str) -> str:
     """Return, as a query, `many` round trips by `keys` and `bucket`."""
     return f"""
 SELECT {keys}, bucket, sum(many) AS many FROM (
     SELECT {keys}, unnest(rtt_buckets) AS bucket, unnest(rtt_counts) AS many
-    FROM read_parquet({files}) WHERE {where})
+    FROM {table})
 GROUP BY {keys}, bucket
 """  # noqa: S608 - names of ours
 
 
-def spread(files: str, keys: str, where: str = "true") -> str:
+def spread(table: str, keys: str) -> str:
     """Return, as a query, quantiles and how many round trips they are of (`trips`), by `keys`.
 
-    They are of all rows of files with histograms for which `where` holds, added up.
+    They are of all rows of a table with histograms, added up.
     """
     found = ", ".join(
         f"round(2 * $ratio ** min(bucket) FILTER (until >= ceil({share} * trips)) / ($ratio + 1))"
@@ -100,7 +122,7 @@ SELECT {keys}, any_value(trips)::BIGINT AS trips, {found}
 FROM (
     SELECT {keys}, bucket, sum(many) OVER (PARTITION BY {keys}) AS trips,
         sum(many) OVER (PARTITION BY {keys} ORDER BY bucket) AS until
-    FROM ({_summed(files, keys, where)}))
+    FROM ({_summed(table, keys)}))
 GROUP BY {keys}
 """  # noqa: S608 - names of ours
 
@@ -110,7 +132,7 @@ def _merge_trips(what: What) -> str:
     return f"""
 SELECT $start_ns::BIGINT AS start_ns, {keys}, list(bucket::USMALLINT) AS rtt_buckets,
     list(least(many, {MOST})::UINTEGER) AS rtt_counts
-FROM ({_summed("$files", keys, "true")}) GROUP BY {keys} ORDER BY {keys}
+FROM ({_summed("read_parquet($files)", keys)}) GROUP BY {keys} ORDER BY {keys}
 """  # noqa: S608 - names of ours
 
 
@@ -128,7 +150,9 @@ def _merge(what: What, *, has_trips: bool) -> str:
     told = (f"CASE WHEN trips = rtt_count THEN {inside.format(name)} END" for name in SHARES)
     named = zip(told if has_trips else ("NULL" for _ in SHARES), SHARES, strict=True)
     quantiles = ", ".join(f"({each})::UINTEGER AS {name}" for each, name in named)
-    joined = f"LEFT JOIN ({spread('$trips', keys)}) USING ({keys})" if has_trips else ""
+    joined = (
+        f"LEFT JOIN ({spread('read_parquet($trips)', keys)}) USING ({keys})" if has_trips else ""
+    )
     return f"""
 SELECT $start_ns::BIGINT AS start_ns, $windows::INTEGER AS windows, {keys},
     sent, lost, refused, rtt_count, {_OWN[what]}, {quantiles}
@@ -146,3 +170,26 @@ MERGE: Mapping[What, str] = {each: _merge(each, has_trips=True) for each in TRIP
 """From files of minutes, and the hour's histograms, to an hour's file."""
 MERGE_UNKNOWN: Mapping[What, str] = {each: _merge(each, has_trips=False) for each in TRIPS}
 """The same where there are no histograms."""
+
+
+# --- several minutes, or hours ------------------------------------------------------------------
+
+
+def _pack(what: What, *, again: bool) -> str:
+    def table(files: str) -> str:
+        return f"read_parquet({files})" if what in TRIPS.values() else known(files)
+
+    columns = ", ".join(COLUMNS[what])
+    kept = f"""
+UNION ALL SELECT {columns} FROM {table("$packed")}
+WHERE start_ns NOT IN (SELECT unnest($starts::BIGINT[]))"""  # noqa: S608 - names of ours
+    return f"""
+SELECT {columns} FROM {table("$files")} {kept if again else ""}
+ORDER BY {KEYS[what]}, start_ns
+"""  # noqa: S608 - likewise
+
+
+PACK: Mapping[What, str] = {each: _pack(each, again=False) for each in What}
+"""From files of minutes, or of hours, to one."""
+PACK_AGAIN: Mapping[What, str] = {each: _pack(each, again=True) for each in What}
+"""The same where there is one, `packed`, but for what it has of `starts`."""

@@ -2,10 +2,13 @@
 """The folder with minutes and hours: each minute is written, hours are merged, the oldest go.
 
 An hour is made of the files of its minutes, once a later one is written. So nothing of it is in
-memory, and a restart loses nothing of it.
+memory, and a restart loses nothing of it. Minutes of an hour that is over, and hours of a day, are
+put together in a pack, one file after each minute that is written: so none takes long, and those of
+an analyzer of before are put together by and by. The pieces go once their pack is there; whoever
+finds both takes the pack.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +17,40 @@ import structlog
 
 from analyzer.config import History
 from analyzer.history.blocks import Block, Table
-from analyzer.history.files import FORMAT, HISTORY, TRIPS, Piece, Tier, What, due, excess
-from analyzer.store.parquet import HALF, NO_TABLES, Columns, Parquet, Values, names_of
-from analyzer.store.rows import MERGE, MERGE_TRIPS, MERGE_UNKNOWN, SPREADING, WRITE
-from netagent.model.errors import RemoteProtocolError
+from analyzer.history.files import (
+    FORMAT,
+    HISTORY,
+    PACKED_FORMAT,
+    TRIPS,
+    Piece,
+    Tier,
+    What,
+    due,
+    excess,
+    packable,
+)
+from analyzer.history.ledger import MINUTE_NS
+from analyzer.store.listing import pieces_in, remove_if_empty
+from analyzer.store.parquet import (
+    GROUP_ROWS,
+    HALF,
+    NO_TABLES,
+    PACKED_ROWS,
+    Columns,
+    Parquet,
+    Values,
+    names_of,
+)
+from analyzer.store.rows import (
+    MERGE,
+    MERGE_TRIPS,
+    MERGE_UNKNOWN,
+    PACK,
+    PACK_AGAIN,
+    SPREADING,
+    WRITE,
+)
+from netagent.model.errors import CapabilityMissing, RemoteProtocolError
 
 log = structlog.get_logger()
 
@@ -25,7 +58,14 @@ SECOND = 10**9
 SPREAD_S = 86_400
 """Seconds for which histograms of minutes are kept. Chosen: their quantiles stay, and the hours'
 histograms; they take more than all the rest of a minute, and add up tasks of the last day."""
+AGAIN_S = 3600
+"""Seconds after which a pack that the disk refused is tried again. Chosen: what it is made of is
+there, and read, meanwhile."""
 LABELS = {"netagent_history": str(FORMAT)}
+PACKED_LABELS = {"netagent_history": str(PACKED_FORMAT)}
+NEWEST = """
+SELECT coalesce(max(start_ns), 0) FROM read_parquet($files) WHERE start_ns <= $now_ns
+"""
 WINDOWS = """
 SELECT coalesce(sum(windows), 0) FROM (
     SELECT DISTINCT start_ns, windows FROM read_parquet($files))
@@ -48,6 +88,10 @@ class Tiers:
         self._folder, self._keep = Path(database + HISTORY), keep
         self._sizes: dict[tuple[Tier, What], dict[int, int]] = _nothing()
         """Bytes by start."""
+        self._packs: dict[tuple[Tier, What], dict[int, int]] = _nothing()
+        """The same of packs."""
+        self._put_off: dict[Piece, int] = {}
+        """Until when packs that could not be made are not tried again, as the start of a minute."""
         self._damaged: set[Piece] = set()
         """What could not be read."""
         self._opened: Parquet | None = None
@@ -62,12 +106,23 @@ class Tiers:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for half in self._folder.glob(f"*/*/*{HALF}"):  # of a kill
             half.unlink(missing_ok=True)
-        self._sizes = _nothing()
+        self._sizes, self._packs = _nothing(), _nothing()
         for piece, size in pieces_in(self._folder):
-            self._sizes[piece.tier, piece.what][piece.start_ns] = size
-        minutes = (start for what in What for start in self._sizes[Tier.MINUTE, what])
-        known = [each for each in minutes if each <= now_ns]
-        return max(known, default=-Tier.MINUTE.width_ns) + Tier.MINUTE.width_ns
+            self._beside(piece)[piece.start_ns] = size
+        minutes = [each for each in self._all(Tier.MINUTE) if each.start_ns <= now_ns]
+        newest = max(minutes, key=lambda each: each.newest_ns, default=None)
+        return 0 if newest is None else self._written_ns(newest, now_ns) + MINUTE_NS
+
+    def _written_ns(self, piece: Piece, now_ns: int) -> int:
+        """Return the start of the newest minute in a file that is not after `now_ns`."""
+        if not piece.packed:
+            return piece.start_ns
+        try:
+            values = {"files": names_of([self._folder / piece.path]), "now_ns": now_ns}
+            ((start_ns,),) = self._parquet.rows(NEWEST, values)
+        except RemoteProtocolError:  # it is damaged
+            return min(piece.newest_ns, now_ns - now_ns % MINUTE_NS)
+        return int(start_ns)
 
     def put(self, block: Block) -> None:
         """Write a minute, and the hours that it shows to be over; delete what is too much.
@@ -79,6 +134,7 @@ class Tiers:
                 self._write_minute(block, what, table)
                 for start_ns in self._due(what, block.start_ns):
                     self._merge(start_ns, what)
+            self._pack_one(block.start_ns)
         finally:
             self._trim(block.start_ns)
 
@@ -93,10 +149,19 @@ class Tiers:
             self._opened = Parquet(self._folder / "spill")
         return self._opened
 
-    def _starts(self, tier: Tier, what: What) -> set[int]:
-        """Return the starts of what can be read."""
-        damaged = {p.start_ns for p in self._damaged if p.tier is tier and p.what is what}
-        return self._sizes[tier, what].keys() - damaged
+    def _beside(self, piece: Piece) -> dict[int, int]:
+        """Return the bytes of all that are of its kind, by start."""
+        return (self._packs if piece.packed else self._sizes)[piece.tier, piece.what]
+
+    def _pieces(self, tier: Tier, *, packed: bool = False) -> list[Piece]:
+        sizes = self._packs if packed else self._sizes
+        return [Piece(tier, start, what, packed) for what in What for start in sizes[tier, what]]
+
+    def _readable(self, tier: Tier, what: What) -> list[Piece]:
+        """Return the pieces that can be read, and packs, in the order of time."""
+        pieces = {Piece(tier, start, what) for start in self._sizes[tier, what]}
+        packs = {Piece(tier, start, what, packed=True) for start in self._packs[tier, what]}
+        return sorted((pieces | packs) - self._damaged)
 
     def _write_minute(self, block: Block, what: What, table: Table) -> None:
         values = {"start_ns": block.start_ns, "names": list(table.names)}
@@ -112,13 +177,15 @@ class Tiers:
     ) -> None:
         path = self._folder / piece.path
         tables = NO_TABLES if columns is None else {"columns": columns}
-        size = self._parquet.write(path, query, values, tables, LABELS)
-        self._sizes[piece.tier, piece.what][piece.start_ns] = size
+        labels, rows = (PACKED_LABELS, PACKED_ROWS) if piece.packed else (LABELS, GROUP_ROWS)
+        size = self._parquet.write(path, query, values, tables, labels, rows)
+        self._beside(piece)[piece.start_ns] = size
         self.counts.written += 1
 
     def _due(self, what: What, written_ns: int) -> list[int]:
-        hours = self._starts(Tier.HOUR, what)
-        return due(self._starts(Tier.MINUTE, what), hours, written_ns)
+        minutes, hours = (self._readable(tier, what) for tier in (Tier.MINUTE, Tier.HOUR))
+        made = (each.newest_ns for each in hours)
+        return due((each.start_ns for each in minutes), made, written_ns)
 
     def _merge(self, start_ns: int, what: What) -> None:
         """Make an hour of those of its minutes that can be read."""
@@ -152,10 +219,56 @@ class Tiers:
         self._write(Piece(Tier.HOUR, start_ns, what), query, values)
 
     def _minutes(self, start_ns: int, what: What) -> list[Path]:
-        until_ns = start_ns + Tier.HOUR.width_ns
-        mine = self._starts(Tier.MINUTE, what)
-        starts = sorted(each for each in mine if start_ns <= each < until_ns)
-        return [self._folder / Piece(Tier.MINUTE, each, what).path for each in starts]
+        """Return the minutes of an hour: its pack, or each."""
+        pack = Piece(Tier.MINUTE, start_ns, what, packed=True)
+        known = [each for each in self._readable(Tier.MINUTE, what) if each.pack == pack]
+        packed = [each for each in known if each.packed]
+        return [self._folder / each.path for each in packed or known]
+
+    # --- packs ----------------------------------------------------------------------------------
+
+    def _pack_one(self, written_ns: int) -> None:
+        """Make the newest pack that is due. Where the disk refuses, pieces stay, and are read."""
+        pieces = {each for tier in Tier for each in self._pieces(tier)} - self._damaged
+        packs = [each for tier in Tier for each in self._pieces(tier, packed=True)]
+        for pack in packable(pieces, packs, written_ns):
+            if self._put_off.get(pack, 0) > written_ns:
+                continue
+            try:
+                self._pack(pack)
+            except CapabilityMissing as error:
+                self._put_off[pack] = written_ns + AGAIN_S * SECOND
+                log.warning("history_not_packed", file=str(pack.path), error=str(error))
+            return
+
+    def _pack(self, pack: Piece) -> None:
+        """Put pieces together; those that cannot be read stay where they are, and are named."""
+        pieces = [
+            each
+            for each in self._readable(pack.tier, pack.what)
+            if each.pack == pack and not each.packed
+        ]
+        try:
+            self._write_pack(pack, pieces)
+        except RemoteProtocolError:
+            pieces = [each for each in pieces if self._is_whole(self._folder / each.path)]
+            if pack in self._readable(pack.tier, pack.what):
+                self._is_whole(self._folder / pack.path)
+            if pieces:
+                self._write_pack(pack, pieces)
+        for each in pieces:
+            self._drop(each)
+
+    def _write_pack(self, pack: Piece, pieces: list[Piece]) -> None:
+        files = names_of([self._folder / each.path for each in pieces])
+        if pack not in self._readable(pack.tier, pack.what):
+            self._write(pack, PACK[pack.what], {"files": files})
+            return
+        values = {
+            "files": files, "packed": names_of([self._folder / pack.path]),
+            "starts": [each.start_ns for each in pieces],
+        }  # fmt: skip
+        self._write(pack, PACK_AGAIN[pack.what], values)
 
     def _is_whole(self, path: Path) -> bool:
         if self._parquet.is_whole(path):
@@ -168,26 +281,33 @@ class Tiers:
 
     def _trim(self, newest_ns: int) -> None:
         keep = self._keep
-        for what in TRIPS.values():
-            before_ns = newest_ns - SPREAD_S * SECOND
-            for start_ns in [each for each in self._sizes[Tier.MINUTE, what] if each < before_ns]:
-                self._drop(Piece(Tier.MINUTE, start_ns, what))
+        before_ns = newest_ns - SPREAD_S * SECOND
+        for piece in self._all(Tier.MINUTE):
+            if piece.what in TRIPS.values() and piece.newest_ns < before_ns:
+                self._drop(piece)
         for tier, most, age_s in (
             (Tier.MINUTE, keep.minute_bytes, keep.minute_age_s),
             (Tier.HOUR, keep.hour_bytes, keep.hour_age_s),
         ):
-            sizes: dict[int, int] = {}
-            for what in What:
-                for start_ns, size in self._sizes[tier, what].items():
-                    sizes[start_ns] = sizes.get(start_ns, 0) + size
+            pieces: dict[int, list[Piece]] = {}  # a pack goes with the newest that it has
+            for each in self._all(tier):
+                pieces.setdefault(each.newest_ns, []).append(each)
+            sizes = {
+                at_ns: sum(self._beside(each)[each.start_ns] for each in some)
+                for at_ns, some in pieces.items()
+            }
             before_ns = newest_ns - age_s * SECOND
-            for start_ns in excess(sizes, max_bytes=most, before_ns=before_ns):
-                for what in What:
-                    self._drop(Piece(tier, start_ns, what))
+            for at_ns in excess(sizes, max_bytes=most, before_ns=before_ns):
+                for each in pieces[at_ns]:
+                    self._drop(each)
+
+    def _all(self, tier: Tier) -> list[Piece]:
+        return [*self._pieces(tier), *self._pieces(tier, packed=True)]
 
     def _drop(self, piece: Piece) -> None:
         self._damaged.discard(piece)
-        if self._sizes[piece.tier, piece.what].pop(piece.start_ns, None) is not None:
+        self._put_off.pop(piece, None)
+        if self._beside(piece).pop(piece.start_ns, None) is not None:
             path = self._folder / piece.path
             path.unlink(missing_ok=True)
             remove_if_empty(path.parent)
@@ -202,31 +322,3 @@ def _entries(table: Table) -> Columns:
 
 def _nothing() -> dict[tuple[Tier, What], dict[int, int]]:
     return {(tier, what): {} for tier in Tier for what in What}
-
-
-def pieces_in(folder: Path) -> Iterator[tuple[Piece, int]]:
-    """Yield what a folder of a history holds, with its bytes."""
-    for path in folder.glob("*/*/*"):
-        piece = Piece.of(path.relative_to(folder))
-        if piece is not None:
-            yield piece, path.stat().st_size
-
-
-def pieces_between(folder: Path, tier: Tier, since_ns: int, until_ns: int) -> Iterator[Piece]:
-    """Yield what a folder has of a tier that ends after `since_ns` and begins before `until_ns`.
-
-    It is in the order of time.
-    """
-    first_ns = since_ns - since_ns % tier.width_ns
-    first, last = (Piece(tier, at_ns, What.PAIRS).path.parts[1] for at_ns in (first_ns, until_ns))
-    for day in sorted(folder.glob(f"{tier}/*")):
-        for path in sorted(day.iterdir()) if first <= day.name <= last else ():
-            piece = Piece.of(path.relative_to(folder))
-            if piece is not None and first_ns <= piece.start_ns < until_ns:
-                yield piece
-
-
-def remove_if_empty(folder: Path) -> None:
-    """Delete the folder of a day of which nothing is left."""
-    if not any(folder.iterdir()):
-        folder.rmdir()

@@ -9,18 +9,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import structlog
-
 from analyzer.history.files import HISTORY, TRIPS, What
+from analyzer.store.listing import files_between, readable, relisted
 from analyzer.store.parquet import Parquet, names_of
-from analyzer.store.past import OF_PAIRS, Wanted
-from analyzer.store.rows import SPREADING, spread
-from analyzer.store.tiers import pieces_between
+from analyzer.store.past import Wanted
+from analyzer.store.rows import SPREADING, selected, spread
 from netagent.model.errors import RemoteProtocolError
 
-log = structlog.get_logger()
-
-OF_SOURCES = "start_ns >= $since_ns AND source IN (SELECT unnest($sources::VARCHAR[]))"
+OF_SOURCES = """start_ns >= $since_ns AND start_ns < $until_ns
+    AND source IN (SELECT unnest($sources::VARCHAR[]))"""
 
 
 class Sum(NamedTuple):
@@ -39,13 +36,13 @@ class Sum(NamedTuple):
     rtt_p99_ns: int | None = None
 
 
-def sums(where: str) -> str:
-    """Return the query of all rows of pairs for which `where` holds, by their start."""
+def sums(table: str) -> str:
+    """Return the query of all rows of a table of pairs, by their start."""
     return f"""
 SELECT start_ns, sum(sent)::BIGINT, sum(lost)::BIGINT, sum(rtt_count)::BIGINT,
     exp(sum(rtt_count * ln(greatest(rtt_mean_ns, 1))) / nullif(sum(rtt_count), 0)),
     min(rtt_min_ns) FILTER (rtt_count > 0), max(rtt_max_ns) FILTER (rtt_count > 0)
-FROM read_parquet($files, union_by_name = true) WHERE {where}
+FROM {table}
 GROUP BY start_ns ORDER BY start_ns
 """  # noqa: S608 - names of ours
 
@@ -55,23 +52,33 @@ def together(database: str, wanted: Wanted, sources: Sequence[str] | None = None
 
     Files that are damaged are left out. Raises CapabilityMissing.
     """
-    folder = Path(database + HISTORY)
-    paths: dict[What, list[Path]] = {What.PAIRS: [], What.PAIR_TRIPS: []}
-    for piece in pieces_between(folder, wanted.tier, wanted.since_ns, wanted.until_ns):
-        if piece.what in paths:
-            paths[piece.what].append(folder / piece.path)
-    if not paths[What.PAIRS] or (sources is not None and not sources):
+    if sources is not None and not sources:
         return []
-    where = OF_PAIRS if sources is None else OF_SOURCES
-    values: dict[str, Any] = {"since_ns": wanted.since_ns}
-    if sources is None:
-        values |= {name: getattr(wanted, name) for name in ("source", "target", "endpoint")}
-    else:
-        values["sources"] = list(sources)
+    return relisted(lambda is_last: _together(database, wanted, sources, is_last=is_last))
+
+
+def _together(
+    database: str, wanted: Wanted, sources: Sequence[str] | None, *, is_last: bool
+) -> list[Sum]:
+    folder = Path(database + HISTORY)
+    paths = {
+        what: files_between(folder, wanted.tier, what, wanted.since_ns, wanted.until_ns).paths
+        for what in (What.PAIRS, TRIPS[What.PAIRS])
+    }
+    if not paths[What.PAIRS]:
+        return []
+    conditions = wanted.conditions if sources is None else [OF_SOURCES]
+    values: dict[str, Any] = {"since_ns": wanted.since_ns, "until_ns": wanted.until_ns}
+    values |= wanted.named if sources is None else {"sources": list(sources)}
+    table = selected("read_parquet($files, union_by_name = true)", conditions)
     with Parquet(folder / "spill-of-questions") as parquet:
-        found = _rows(parquet, sums(where), paths[What.PAIRS], values)
-        query = spread("$files", "start_ns", where)
-        spreads = _rows(parquet, query, paths[TRIPS[What.PAIRS]], {**values, **SPREADING})
+        found, spreads = (
+            _rows(parquet, query, paths[what], {**values, **more}, is_last=is_last)
+            for what, query, more in (
+                (What.PAIRS, sums(table), {}),
+                (TRIPS[What.PAIRS], spread(table, "start_ns"), SPREADING),
+            )
+        )
     known = {start: (trips, quantiles) for start, trips, *quantiles in spreads}
     return [_sum(row, *known.get(row[0], (0, []))) for row in found]
 
@@ -84,15 +91,14 @@ def _sum(row: Sequence[Any], trips: int, quantiles: Sequence[float]) -> Sum:
 
 
 def _rows(
-    parquet: Parquet, query: str, paths: Sequence[Path], values: dict[str, Any]
+    parquet: Parquet, query: str, paths: Sequence[Path], values: dict[str, Any], *, is_last: bool
 ) -> list[tuple[Any, ...]]:
     if not paths:
         return []
     try:
         return parquet.rows(query, {"files": names_of(paths), **values})
     except RemoteProtocolError:
-        whole = [path for path in paths if parquet.is_whole(path)]
-        log.warning("history_damaged", files=sorted(str(p) for p in {*paths} - {*whole}))
+        whole = readable(parquet, paths, is_last=is_last)
         if not whole or len(whole) == len(paths):
             return []
         return parquet.rows(query, {"files": names_of(whole), **values})

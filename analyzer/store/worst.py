@@ -9,15 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import structlog
-
-from analyzer.history.files import HISTORY, Piece, Tier, What
+from analyzer.history.files import HISTORY, Piece, Tier, What, hour_of
+from analyzer.store.listing import pieces_between, readable, relisted, whole_pieces
 from analyzer.store.parquet import Parquet, names_of
 from analyzer.store.rows import known
-from analyzer.store.tiers import pieces_between
 from netagent.model.errors import RemoteProtocolError
-
-log = structlog.get_logger()
 
 LEAST_SENT = 1_000
 """Probes of a component below which its share is not told. Chosen: of fewer, one loss is a lot."""
@@ -28,7 +24,8 @@ LAST_NS = 1 << 62
 QUERY = f"""
 SELECT component, sum(sent)::BIGINT, sum(lost)::BIGINT, max(rtt_p99_ns)
 FROM {known("$files")}
-WHERE start_ns >= $since_ns AND start_ns < $until_ns AND starts_with(component, $kind || ' ')
+WHERE start_ns >= $since_ns AND start_ns < $until_ns
+    AND component >= $kind || ' ' AND component < $kind || '!'
 GROUP BY component HAVING sum(lost) > 0 AND sum(sent) >= $least
 ORDER BY sum(lost) / sum(sent) DESC, component LIMIT $limit
 """  # noqa: S608 - names of ours
@@ -37,6 +34,7 @@ SELECT coalesce(sum(windows), 0)::BIGINT FROM (
     SELECT max(windows) AS windows FROM read_parquet($files, union_by_name = true)
     WHERE start_ns >= $since_ns AND start_ns < $until_ns GROUP BY start_ns)
 """
+OLDEST = "SELECT min(start_ns) FROM read_parquet($files)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +59,32 @@ class Worst:
 
 
 def first_ns(database: str) -> int | None:
-    """Return when the oldest minute or hour began of which anything is kept; None: nothing is."""
-    folder = Path(database + HISTORY)
-    oldest = (next(pieces_between(folder, tier, 0, LAST_NS), None) for tier in Tier)
-    return min((each.start_ns for each in oldest if each is not None), default=None)
+    """Return when the oldest minute or hour began of which anything is kept; None: nothing is.
+
+    Raises CapabilityMissing.
+    """
+    return relisted(lambda is_last: _first_ns(Path(database + HISTORY), is_last=is_last))
+
+
+def _first_ns(folder: Path, *, is_last: bool) -> int | None:
+    starts = list[int]()
+    for tier in Tier:
+        oldest = next(pieces_between(folder, tier, 0, LAST_NS), None)
+        if oldest is not None:
+            known_ns = _oldest_row_ns(folder, oldest, is_last=is_last) if oldest.packed else None
+            starts.append(oldest.start_ns if known_ns is None else known_ns)
+    return min(starts, default=None)
+
+
+def _oldest_row_ns(folder: Path, pack: Piece, *, is_last: bool) -> int | None:
+    path = folder / pack.path
+    with Parquet(folder / "spill-of-questions") as parquet:
+        try:
+            ((start_ns,),) = parquet.rows(OLDEST, {"files": names_of([path])})
+        except RemoteProtocolError:
+            readable(parquet, [path], is_last=is_last)
+            return None
+    return None if start_ns is None else int(start_ns)
 
 
 def worst(
@@ -80,39 +100,50 @@ def worst(
 
     Windows are counted until `settled_ns`, since the newest minutes are not written yet.
     """
-    folder = Path(database + HISTORY)
-    paths = [folder / piece.path for piece in _pieces(folder, since_ns, until_ns)]
-    if not paths:
-        return Worst()
     asked = {
         "kind": kind, "since_ns": since_ns, "until_ns": until_ns, "limit": limit,
         "least": LEAST_SENT, "settled_ns": until_ns if settled_ns is None else settled_ns,
     }  # fmt: skip
+    return relisted(lambda is_last: _worst(Path(database + HISTORY), asked, is_last=is_last))
+
+
+def _worst(folder: Path, asked: dict[str, Any], *, is_last: bool) -> Worst:
+    pieces = _pieces(folder, asked["since_ns"], asked["until_ns"])
+    paths = [folder / piece.path for piece in pieces]
+    if not paths:
+        return Worst()
     with Parquet(folder / "spill-of-questions") as parquet:
         try:
             return _read(parquet, paths, asked, 0)
         except RemoteProtocolError:
-            whole = [path for path in paths if parquet.is_whole(path)]
-            damaged = sorted(str(path) for path in {*paths} - {*whole})
-            if not damaged:
+            whole = readable(parquet, paths, is_last=is_last)
+            if len(whole) == len(paths):
                 raise
-            log.warning("history_damaged", files=damaged)
-            return _read(parquet, whole, asked, len(damaged))
+            return _read(parquet, whole, asked, len(paths) - len(whole))
 
 
 def _pieces(folder: Path, since_ns: int, until_ns: int) -> list[Piece]:
     """Return hours, and the minutes that are in none of them."""
     hours, minutes = (
-        [p for p in pieces_between(folder, tier, since_ns, until_ns) if p.what is What.COMPONENTS]
-        for tier in (Tier.HOUR, Tier.MINUTE)
+        _counting(folder, tier, since_ns, until_ns) for tier in (Tier.HOUR, Tier.MINUTE)
     )
-    width_ns = Tier.HOUR.width_ns
-    # The first hour may begin before the time that is asked for.
-    merged = {each.start_ns for each in hours if each.start_ns >= since_ns}
+    known = set(hours)
+
+    def is_merged(start_ns: int) -> bool:
+        """Return whether the hour that begins then is counted as one."""
+        hour = Piece(Tier.HOUR, start_ns, What.COMPONENTS)
+        # The first hour may begin before the time that is asked for.
+        return start_ns >= since_ns and (hour in known or hour.pack in known)
+
     return [
-        *(each for each in hours if each.start_ns in merged),
-        *(each for each in minutes if each.start_ns - each.start_ns % width_ns not in merged),
+        *(each for each in hours if each.packed or each.start_ns >= since_ns),
+        *(each for each in minutes if not is_merged(hour_of(each.start_ns))),
     ]
+
+
+def _counting(folder: Path, tier: Tier, since_ns: int, until_ns: int) -> list[Piece]:
+    found = pieces_between(folder, tier, since_ns, until_ns)
+    return whole_pieces([each for each in found if each.what is What.COMPONENTS])[0]
 
 
 def _read(parquet: Parquet, paths: Sequence[Path], asked: dict[str, Any], damaged: int) -> Worst:

@@ -24,8 +24,9 @@ from analyzer.history.files import HISTORY, Tier
 from analyzer.history.ledger import MINUTE_NS
 from analyzer.judge.__main__ import GARBAGE
 from analyzer.simulate.agents import WIDTH_NS
+from analyzer.store.listing import pieces_in
 from analyzer.store.past import Wanted, page
-from analyzer.store.tiers import Tiers, pieces_in
+from analyzer.store.tiers import Tiers
 from netagent.model.topology import DeclaredTopology
 from tests.bench.scale import WARM, Life, Watcher, ingested_s
 from tests.bench.windows import Cluster
@@ -125,19 +126,15 @@ def written(database: str, made: list[Block]) -> dict[str, Any]:
     tiers = Tiers(database, History())
     hour_ns = made[0].start_ns // Tier.HOUR.width_ns * Tier.HOUR.width_ns
     tiers.begin(hour_ns)
-    took_s = [
-        cpu_s(
-            lambda n=n: tiers.put(  # type: ignore[misc]  # a default
-                replace(made[n % len(made)], start_ns=hour_ns + n * MINUTE_NS)
-            )
-        )
-        for n in range(HOUR + 1)
-    ]
-    sizes: dict[Tier, list[int]] = {tier: [] for tier in Tier}
-    for piece, size in pieces_in(Path(database + HISTORY)):
-        sizes[piece.tier].append(size)
-    minute = sum(sizes[Tier.MINUTE]) // (HOUR + 1)
-    hour = sum(sizes[Tier.HOUR])
+
+    def put(n: int) -> float:
+        block = replace(made[n % len(made)], start_ns=hour_ns + n * MINUTE_NS)
+        return cpu_s(lambda: tiers.put(block))
+
+    took_s = [put(n) for n in range(HOUR)]
+    minute = sum(size for _, size in pieces_in(Path(database + HISTORY))) // HOUR
+    took_s.append(put(HOUR))  # the hour is merged, and some of its minutes are put together
+    hour = sum(n for piece, n in pieces_in(Path(database + HISTORY)) if piece.tier is Tier.HOUR)
     name = made[0].components.names[0]
     wanted = Wanted(Tier.MINUTE, hour_ns, hour_ns + Tier.HOUR.width_ns, component=name)
     return {

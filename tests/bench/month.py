@@ -2,12 +2,14 @@
 """A month of history: its bytes on disk, and how long each view of it takes.
 
 A simulated fabric of RNICS lives for MINUTES minutes, healthy ones and one with a dead link, and is
-judged. The first hour is written by the judge's own writer, minute after minute, and merged by it;
-all other minutes and hours are the rows of these with other times, written through the same writer,
-since to merge 720 hours takes one. The newest minute is put by `Tiers.put`, so that what is too old
-or too much is gone as it would be. Nothing is extrapolated: `minutes` and `hours` are what lies
-there. Views are asked over the API's and the page's own applications, without sockets, each for the
-first time and again; `cpu_ms` is what the process used.
+judged. The first hour is written by the judge's own writer, minute after minute, merged and put
+together by it; all other minutes, hours and packs are the rows of these with other times, written
+through the same writer, since to merge 720 hours takes one. The newest minute is put by
+`Tiers.put`, so that what is too old or too much is gone as it would be. Nothing is extrapolated:
+`files` and `packs` are what lies there. But an hour of the same three minutes over and over takes
+less in a pack than sixty that differ, and a day of the same hour likewise: `pack_kb` and what
+follows from it is a lower bound. Views are asked over the API's and the page's own applications,
+without sockets, each for the first time and again; `cpu_ms` is what the process used.
 
 `make bench` writes a month of hours and the minutes of the last three hours. The whole month, of
 minutes as far as the default configuration keeps them: `python -m tests.bench.month 720 30`, which
@@ -41,7 +43,7 @@ from analyzer.server.identity import PEER
 from analyzer.server.page import routes as page_routes
 from analyzer.server.page.guard import Guard
 from analyzer.store.parquet import names_of
-from analyzer.store.tiers import LABELS, SPREAD_S, Tiers
+from analyzer.store.tiers import SPREAD_S, Tiers
 from netagent.model.verdict import Incident, IncidentState
 from tests.analyzer.server.direct import Direct
 from tests.bench.scale import WARM, Life, apart
@@ -54,12 +56,13 @@ MINUTES = 3
 """Different minutes; of the last one a part is in a fault."""
 PER_HOUR = 60
 INCIDENTS_A_DAY = 10
+HOUR_S = 3600
 DAY_NS, HOUR_NS = 86_400 * 10**9, Tier.HOUR.width_ns
 SHORT = (3, 30)
 """Hours of minutes, and days of hours, of `make bench`."""
 PAGE = "127.0.0.1:8443"
 AGAIN = """
-SELECT * REPLACE ($start_ns::BIGINT AS start_ns) FROM read_parquet($files)
+SELECT * REPLACE (start_ns + $moved_ns::BIGINT AS start_ns) FROM read_parquet($files)
 """
 ASKED = 3
 """How often each view is asked for again."""
@@ -111,49 +114,69 @@ class Written:
         return put_s, took_s[-1] - put_s
 
     def _repeat(self, hours: int, days: int) -> None:
+        hour = Piece(Tier.MINUTE, self._hour_ns, What.PAIRS).pack
+        for start_ns in range(hour.until_ns, self.until_ns - MINUTE_NS, MINUTE_NS):
+            self._again(replace(hour, packed=False), start_ns, hour.until_ns)
+        self._pack(hour)
         minutes = min(hours * PER_HOUR, self._minutes_kept())
-        first_ns = self.until_ns - minutes * MINUTE_NS
-        for start_ns in range(first_ns, self.until_ns - MINUTE_NS, MINUTE_NS):
-            of_ns = self._hour_ns + start_ns % HOUR_NS
-            for what in What:
-                is_gone = start_ns < self.until_ns - SPREAD_S * 10**9 - MINUTE_NS
-                if not (what in TRIPS.values() and is_gone):
-                    self._again(Piece(Tier.MINUTE, of_ns, what), start_ns)
-        first_ns = self._hour_ns - days * DAY_NS
-        for start_ns in range(first_ns, self._hour_ns, HOUR_NS):
-            for what in What:
-                self._again(Piece(Tier.HOUR, self._hour_ns, what), start_ns)
+        for start_ns in range(self.until_ns - minutes * MINUTE_NS, hour.start_ns, HOUR_NS):
+            self._again(hour, start_ns - start_ns % HOUR_NS, hour.start_ns)
+        merged = Piece(Tier.HOUR, self._hour_ns, What.PAIRS)
+        today_ns = self._hour_ns - self._hour_ns % DAY_NS
+        for start_ns in range(today_ns - DAY_NS, self._hour_ns, HOUR_NS):
+            self._again(merged, start_ns, merged.start_ns)
+        day = replace(merged, start_ns=today_ns - DAY_NS).pack
+        self._pack(day)
+        for n in range(1, days):
+            self._again(day, day.start_ns - n * DAY_NS, day.start_ns)
+
+    def _pack(self, pack: Piece) -> None:
+        """Put pieces of each kind together, as a judge does, unless it was done."""
+        for what in What:
+            each = replace(pack, what=what)
+            if each.start_ns not in self._tiers._beside(each):
+                self._tiers._pack(each)
 
     def _minutes_kept(self) -> int:
         """Return how many minutes fit into what the default configuration keeps, and one more."""
-        sizes = {what: self._tiers._sizes[Tier.MINUTE, what] for what in What}
-        means = {what: statistics.mean(each.values()) for what, each in sizes.items()}
+        sizes = {what: self._tiers._packs[Tier.MINUTE, what][self._hour_ns] for what in What}
         left = float(History().minute_bytes)
-        left -= sum(means[what] for what in TRIPS.values()) * SPREAD_S / 60
-        return int(left // sum(means[what] for what in TRIPS)) + 1
+        left -= sum(sizes[what] for what in TRIPS.values()) * SPREAD_S / HOUR_S
+        return int(left // (sum(sizes[what] for what in TRIPS) / PER_HOUR)) + 1
 
-    def _again(self, piece: Piece, start_ns: int) -> None:
-        """Write a file's rows with another time, unless there is one."""
-        to = replace(piece, start_ns=start_ns)
-        if start_ns in self._tiers._sizes[to.tier, to.what]:
-            return
-        values = {"start_ns": start_ns, "files": names_of([self._folder / piece.path])}
-        path = self._folder / to.path
-        size = self._tiers._parquet.write(path, AGAIN, values, labels=LABELS)
-        self._tiers._sizes[to.tier, to.what][start_ns] = size
+    def _again(self, piece: Piece, start_ns: int, of_ns: int) -> None:
+        """Write the rows of files that begin at `of_ns` with another time, unless there are some.
+
+        Histograms of minutes are not written that would be gone.
+        """
+        for what in What:
+            to = replace(piece, what=what, start_ns=start_ns)
+            gone_ns = self.until_ns - SPREAD_S * 10**9 - MINUTE_NS
+            is_gone = to.tier is Tier.MINUTE and what in TRIPS.values() and to.newest_ns < gone_ns
+            if start_ns in self._tiers._beside(to) or is_gone:
+                continue
+            of = self._folder / replace(to, start_ns=of_ns).path
+            moved = {"moved_ns": start_ns - of_ns, "files": names_of([of])}
+            self._tiers._write(to, AGAIN, moved)
 
     def bytes(self) -> dict[str, object]:
         """Return what lies there, by tier and kind."""
         told: dict[str, object] = {}
+        every = 0
         for tier in Tier:
-            sizes = {what: self._tiers._sizes[tier, what] for what in What}
-            told[f"{tier}s"] = len(sizes[What.PAIRS])
-            told[f"{tier}s_with_histograms"] = len(sizes[What.PAIR_TRIPS])
-            for what, each in sizes.items():
-                told[f"{tier}_{what}_mb"] = round(sum(each.values()) / 1e6, 1)
-                told[f"{tier}_{what}_kb_each"] = round(statistics.mean(each.values()) / 1e3, 1)
-        every = (sum(each.values()) for each in self._tiers._sizes.values())
-        return told | {"all_mb": round(sum(every) / 1e6, 1)}
+            for what in What:
+                single, packed = (
+                    sizes[tier, what] for sizes in (self._tiers._sizes, self._tiers._packs)
+                )
+                name, total = f"{tier}_{what}", sum(single.values()) + sum(packed.values())
+                every += total
+                told |= {
+                    f"{name}_files": len(single), f"{name}_packs": len(packed),
+                    f"{name}_mb": round(total / 1e6, 1),
+                    f"{name}_kb_each": round(statistics.mean(single.values()) / 1e3, 1),
+                    f"{name}_pack_kb": round(statistics.mean(packed.values()) / 1e3, 1),
+                }  # fmt: skip
+        return told | {"all_mb": round(every / 1e6, 1)}
 
 
 def incidents(known: list[Incident], days: int, until_ns: int) -> Iterator[Incident]:

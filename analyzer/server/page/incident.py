@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from analyzer.localize.sentences import sentences
 from analyzer.runbooks.pages import PAGES, Runbooks, runbook_of
 from analyzer.server import actions, uniformity, views
 from analyzer.server.analyzer import Analyzer
@@ -55,7 +56,7 @@ def incident(page: Page, sees: Sight, name: str, *, may_fetch: bool = False) -> 
         **told,
         **{key: told[key][:MAX_PAIRS] for key in omitted},
         "omitted": omitted,
-        "evidence": [text[:MAX_TEXT] for text in told["evidence"][:MAX_QUOTED]],
+        "evidence": [text[:MAX_TEXT] for text in sentences(_others(mine))[:MAX_QUOTED]],
         "hit": hit(analyzer, sees, mine),
         "kind": mine.verdict.component.kind.value if mine.verdict.component else None,
         "actions": actions.offered(analyzer, name) if sees.is_whole else [],
@@ -91,6 +92,16 @@ def _of(known: Incident, kind: EvidenceKind) -> Iterator[Evidence]:
     for each in known.verdict.evidence:
         if isinstance(each, Evidence) and each.kind is kind:
             yield each
+
+
+def _others(known: Incident) -> list[Evidence | str]:
+    """Return the evidence but for walks and traces, which have places of their own."""
+    apart = {EvidenceKind.WALK, EvidenceKind.TRACE}
+    return [
+        each
+        for each in known.verdict.evidence
+        if not (isinstance(each, Evidence) and each.kind in apart)
+    ]
 
 
 def _walk(found: Evidence) -> Plain:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from analyzer.server.analyzer import Analyzer
+from analyzer.server.places import tasks_at
 from analyzer.server.sight import Sight
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component
@@ -24,7 +25,7 @@ def seen(analyzer: Analyzer, sees: Sight, known: Incident) -> Incident | None:
         record = analyzer.registry.endpoint(endpoint)
         return record.endpoint.task if record is not None else None
 
-    return sees.incident(known, task_of)
+    return sees.incident(known, task_of, lambda of: tasks_at(analyzer, of))
 
 
 def incidents(analyzer: Analyzer, sees: Sight, state: str | None = None) -> Iterator[Incident]:

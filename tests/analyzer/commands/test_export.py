@@ -10,7 +10,7 @@ import pytest
 
 import analyzer
 from analyzer import cli
-from analyzer.commands.connection import Connection
+from analyzer.commands.connection import Connection, Refused
 from analyzer.commands.export import EPILOG, _Chunks, _is_between
 from tests.analyzer.store.backups import remembered
 
@@ -68,6 +68,26 @@ def test_files_are_copied_to_where_the_analyzer_has_them(tmp_path, monkeypatch, 
     assert "1 hour files" in capsys.readouterr().out
     assert (tmp_path / name).read_text() == f"/v1/history/files/{name}"
     assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+
+
+def test_minutes_that_are_put_together_while_they_are_copied_come_once(
+    tmp_path, monkeypatch, capsys
+):
+    """The first is copied, then both become a pack, and the second is gone."""
+    first, second, pack = (f"minute/2026-11-26/{n}.pairs.parquet" for n in ("0415", "0416", "04"))
+    listed = [[first, second], [pack]]
+    monkeypatch.setattr(Connection, "all", lambda *_, **__: {"files": listed.pop(0)})
+
+    def fetch(_, path):
+        if path.endswith(second):
+            raise Refused(404, "no file", "")
+        return path.encode()
+
+    monkeypatch.setattr(Connection, "fetch", fetch)
+    words = ["export", "--since", "1h", "-o", str(tmp_path), "--only", "minute"]
+    assert cli.main(words) == 0
+    assert "1 minute files" in capsys.readouterr().out
+    assert [str(each.relative_to(tmp_path)) for each in tmp_path.rglob("*.parquet")] == [pack]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,11 @@ def span(since_ns, until_ns, **more):
 
 def test_files_of_a_time_are_listed_in_pages_and_given_as_they_are(tmp_path):
     async def work(lab):
-        start_ns = filled(tmp_path, 5, lab.analyzer.clock())
+        hour_ns = 60 * MINUTE_NS
+        middle_ns = (
+            lab.analyzer.clock() // hour_ns * hour_ns - 30 * MINUTE_NS
+        )  # none is put together
+        start_ns = filled(tmp_path, 5, middle_ns)
         two = span(start_ns + 1, start_ns + MINUTE_NS + 1, limit=5)
         first = (await lab.http.get(FILES, **two)).json()
         two["params"]["after"] = first["next"]

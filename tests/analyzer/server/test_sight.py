@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -114,6 +115,32 @@ def test_a_flow_entry_is_a_host_s_and_named_to_all():
     seen = Sight(("a-1",)).incident(incident(flow), task_of)
     assert seen is not None
     assert seen.verdict.component == flow
+
+
+def silent(kind=Kind.AGENT, symptom=Symptom.SILENCE):
+    known = incident(Component(kind, "h1"))
+    verdict = replace(known.verdict, symptom=symptom, failing=(), healthy=())
+    return replace(known, tasks=(), verdict=verdict)
+
+
+@pytest.mark.parametrize("kind", [Kind.AGENT, Kind.HOST])
+def test_a_tenant_of_a_host_that_is_not_heard_sees_that_it_is_not_watched_and_no_more(kind):
+    seen = Sight(("a-1",)).incident(silent(kind), task_of, lambda _: ["a-1", "b", "a-1"])
+    assert seen is not None
+    assert (seen.tasks, seen.verdict.component) == (("a-1",), Component(kind, "h1"))
+    assert seen.verdict.summary == "h1 is not watched"
+    assert (seen.verdict.evidence, seen.verdict.missing, seen.notes) == ((), (), ())
+    assert "of-b" not in repr(seen)
+    assert "'b'" not in repr(seen)
+
+
+def test_who_has_nothing_on_a_host_hears_nothing_of_its_silence_nor_of_what_else_is_wrong():
+    assert Sight(("a-1",)).incident(silent(), task_of, lambda _: ["b"]) is None
+    assert Sight(("a-1",)).incident(silent(), task_of) is None
+    delayed = silent(symptom=Symptom.DELAY)
+    assert Sight(("a-1",)).incident(delayed, task_of, lambda _: ["a-1"]) is None
+    switch = silent(Kind.SWITCH)
+    assert Sight(("a-1",)).incident(switch, task_of, lambda _: ["a-1"]) is None
 
 
 PARTS = (

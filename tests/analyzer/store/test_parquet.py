@@ -97,3 +97,13 @@ def test_more_than_fits_into_memory_is_spilled(parquet, tmp_path):
 def test_what_takes_long_can_be_interrupted(parquet):
     parquet.interrupt()  # nothing is under way
     assert parquet.rows("SELECT 1", {}) == [(1,)]
+
+
+def test_what_is_known_of_groups_of_rows_is_of_as_many_as_is_said(parquet, tmp_path):
+    path, query = tmp_path / "a.parquet", "SELECT range AS number FROM range(10000)"
+    for said, groups in (({}, 2), ({"group_rows": 4096}, 3)):
+        parquet.write(path, query, {}, **said)
+        [(found,)] = parquet.rows(
+            "SELECT num_row_groups FROM parquet_file_metadata($files)", {"files": str(path)}
+        )
+        assert found == groups

@@ -105,7 +105,9 @@ def test_without_a_history_nothing_is_known(tmp_path):
 
 
 @pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b"PAR1"), None])
-def test_what_is_damaged_or_gone_is_left_out_and_counted(tmp_path, monkeypatch, damage):
+def test_what_is_damaged_is_left_out_and_counted_and_what_is_gone_is_not_there(
+    tmp_path, monkeypatch, damage
+):
     database = str(tmp_path / "db")
     tiers = Tiers(database, History())
     tiers.begin(START_NS)
@@ -115,19 +117,19 @@ def test_what_is_damaged_or_gone_is_left_out_and_counted(tmp_path, monkeypatch, 
     if damage:
         damage(path)
     else:  # deleted once the files were listed
-        pieces = room.pieces_between
+        pieces = room.files_between
 
         def listed(*args):
-            found = list(pieces(*args))
+            found = pieces(*args)
             path.unlink(missing_ok=True)
             return found
 
-        monkeypatch.setattr(room, "pieces_between", listed)
+        monkeypatch.setattr(room, "files_between", listed)
     with structlog.testing.capture_logs() as logs:
         found = page(database, wanted(source="a/rail0"), None, 10)
     assert [row["sent"] for row in found.rows] == [0, 2, 3]
-    assert found.damaged == 1
-    assert [each["files"] for each in logs] == [[str(path)]]
+    assert found.damaged == (damage is not None)
+    assert [each["files"] for each in logs] == [[str(path)]] * found.damaged
 
 
 @pytest.mark.parametrize("text", ["", "5", "5.", ".5", "a.b", "-1.0", "5.5.5"])

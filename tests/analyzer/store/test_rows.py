@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from analyzer.history.spread import RATIO, SHARES
 from analyzer.store.parquet import Parquet, names_of
-from analyzer.store.rows import MOST, SPREADING, known, spread
+from analyzer.store.rows import MOST, SPREADING, known, selected, spread
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_quantiles_of_histograms_added_up_are_those_of_all_their_round_trips(par
     opened, folder = parquet
     files = write(opened, folder, rows)
     found = {key: told for key, *told in opened.rows(
-        spread("$files", "key"), {"files": files, **SPREADING}
+        spread("read_parquet($files)", "key"), {"files": files, **SPREADING}
     )}  # fmt: skip
     assert found.keys() == {key for key, _ in rows}
     for key, (trips, *quantiles) in found.items():
@@ -68,9 +68,11 @@ def test_quantiles_of_histograms_added_up_are_those_of_all_their_round_trips(par
 def test_only_rows_that_are_wanted_count(parquet):
     opened, folder = parquet
     files = write(opened, folder, [(1, {100: MOST}), (2, {7: 5})])
-    query = spread("$files", "key", "key = 1")
-    [(key, trips, *_)] = opened.rows(query, {"files": files, **SPREADING})
-    assert (key, trips) == (1, MOST)
+    table = selected("read_parquet($files)", ["key = 1", "key = $other"])
+    told = opened.rows(spread(table, "key"), {"files": files, "other": 3, **SPREADING})
+    assert [(key, trips) for key, trips, *_ in told] == [(1, MOST)]
+    told = opened.rows(spread(table, "key"), {"files": files, "other": 2, **SPREADING})
+    assert sorted(each[:2] for each in told) == [(1, MOST), (2, 5)]
 
 
 def test_columns_that_a_format_does_not_have_are_null(parquet):
