@@ -15,10 +15,10 @@ that are known, or declared, between its two leaves, or one that nobody has seen
 sprays, that holds of all flows: a trace tells the leaf that it begins with, and no way.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from itertools import pairwise
+from itertools import accumulate, chain, pairwise, repeat
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -261,14 +261,25 @@ class LearnedTopology:
     def _missed_on(self, leg: _Leg) -> Mapping[Component, float]:
         found = self._missed.get(leg.key)
         if found is None:
-            crossed: dict[int, float] = defaultdict(float)  # by number, which is quick to hash
-            for route, share in leg.routes.items():
-                for number in self._numbers_on(route):
-                    crossed[number] += share
+            crossed = self._shares_of(leg.routes)
             names = list(self._numbered)
             found = {names[number]: max(0.0, 1.0 - share) for number, share in crossed.items()}
             self._missed[leg.key] = found
         return found
+
+    def _shares_of(self, routes: Mapping[Route, float]) -> Mapping[int, float]:
+        """Return the numbers of the components on some routes, with the sum of those's shares."""
+        if len(set(routes.values())) == 1:  # where nothing is known of them all are alike
+            times = Counter(chain.from_iterable(map(self._numbers_on, routes)))
+            share = next(iter(routes.values()))
+            # Added up one by one, as below: a product would be rounded otherwise.
+            sums = list(accumulate(repeat(share, len(routes)), initial=0.0))
+            return {number: sums[count] for number, count in times.items()}
+        crossed: dict[int, float] = defaultdict(float)
+        for route, share in routes.items():
+            for number in self._numbers_on(route):
+                crossed[number] += share
+        return crossed
 
     def _numbers_on(self, route: Route) -> tuple[int, ...]:
         found = self._numbers_of.get(route)
