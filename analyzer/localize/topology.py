@@ -105,18 +105,10 @@ class _Leg:
 class LearnedTopology:
     """Routes by flow and direction, and what they say of the fabric."""
 
-    FORGOTTEN: ClassVar[frozenset[str]] = frozenset(
-        {
-            "_ways_on",
-            "_legs_on",
-            "hosts",
-            "_mixed_ways",
-            "_missed",
-            "_both",
-            "_numbers_of",
-            "_numbered",
-        }
-    )
+    FORGOTTEN: ClassVar[frozenset[str]] = frozenset({
+        "_ways_on", "_legs_on", "hosts", "_mixed_ways", "_missed", "_both", "_numbers_of",
+        "_numbered", "_names",
+    })  # fmt: skip
     """What no recording holds, since it follows from the routes."""
 
     declared: DeclaredTopology = field(default_factory=DeclaredTopology)
@@ -137,13 +129,16 @@ class LearnedTopology:
     """Cache: what endpoints cross on their own hosts, as it was in the window before."""
     _legs: dict[object, Leg] = field(default_factory=dict)
     """Cache: possible routes -> what they cross."""
-    _missed: dict[object, Mapping[Component, float]] = field(default_factory=dict)
-    """Cache: possible routes -> components, with the probability that they do not cross it."""
+    _missed: dict[object, Mapping[int, float]] = field(default_factory=dict)
+    """Cache: possible routes -> numbers of components, with the probability that they do not cross
+    it."""
     _both: dict[Route, frozenset[Part]] = field(default_factory=dict)
     """Cache: route -> components that it crosses, and its links with their directions."""
     _numbers_of: dict[Route, tuple[int, ...]] = field(default_factory=dict)
     """Cache: route -> numbers of the components that it crosses, in `_numbered`."""
     _numbered: dict[Component, int] = field(default_factory=dict)
+    _names: list[Component] = field(default_factory=list)
+    """Components by these numbers, which are quicker to look up than names."""
     _mixed_ways: dict[object, Way] = field(default_factory=dict)
     """Cache: possible routes there and back -> what both cross; MOST_MIXED of them."""
     _declared_ways: dict[tuple[str, str], tuple[Route, ...]] = field(default_factory=dict)
@@ -249,21 +244,21 @@ class LearnedTopology:
         sure = [leg.sure for leg in legs if leg.sure is not None]
         if len(sure) == len(legs):
             return Way(frozenset[Component]().union(*map(self._parts, sure)), legs=possible)
-        missed: dict[Component, float] = {}
+        missed: dict[int, float] = {}
         for leg in legs:
-            for component, share in self._missed_on(leg).items():
-                missed[component] = missed.get(component, 1.0) * share
-        certain = frozenset(c for c, share in missed.items() if share < 1e-9)
-        maybe = {c: 1.0 - share for c, share in missed.items() if c not in certain}
+            for number, share in self._missed_on(leg).items():
+                missed[number] = missed.get(number, 1.0) * share
+        names = self._names
+        certain = frozenset(names[n] for n, share in missed.items() if share < 1e-9)
+        maybe = {names[n]: 1.0 - share for n, share in missed.items() if share >= 1e-9}
         unseen = 1.0 - (1.0 - legs[0].unseen) * (1.0 - legs[1].unseen)
         return Way(certain, maybe, unseen, possible)
 
-    def _missed_on(self, leg: _Leg) -> Mapping[Component, float]:
+    def _missed_on(self, leg: _Leg) -> Mapping[int, float]:
         found = self._missed.get(leg.key)
         if found is None:
-            crossed = self._shares_of(leg.routes)
-            names = list(self._numbered)
-            found = {names[number]: max(0.0, 1.0 - share) for number, share in crossed.items()}
+            shares = self._shares_of(leg.routes).items()
+            found = {number: max(0.0, 1.0 - share) for number, share in shares}
             self._missed[leg.key] = found
         return found
 
@@ -284,9 +279,11 @@ class LearnedTopology:
     def _numbers_on(self, route: Route) -> tuple[int, ...]:
         found = self._numbers_of.get(route)
         if found is None:
-            known = self._numbered
-            numbers = (known.setdefault(each, len(known)) for each in self._parts(route))
-            found = self._numbers_of[route] = tuple(numbers)
+            parts, known = self._parts(route), self._numbered
+            new = [each for each in parts if each not in known]
+            known.update(zip(new, range(len(known), len(known) + len(new)), strict=True))
+            self._names += new
+            found = self._numbers_of[route] = tuple(map(known.__getitem__, parts))
         return found
 
     def _possible_parts(self, leg: _Leg) -> Leg:
@@ -489,6 +486,7 @@ class LearnedTopology:
         self._both.clear()
         self._numbers_of.clear()
         self._numbered.clear()
+        self._names.clear()
 
     def save(self, at_ns: int) -> SavedRoutes:
         """Return what traces showed, of all that came until `at_ns`."""
