@@ -36,7 +36,7 @@ class Loss:
                 window,
                 (Evidence(EvidenceKind.CROSSED, {"lost": lost, "sent": sent}),),
             )
-            for pair, (sent, lost) in sorted(_tally(flows, lossy).items())
+            for pair, (sent, lost) in sorted(_tally(flows, lossy).items(), key=_in_order)
         ]
 
     def over(self, subjects: Collection[Subject], seen: Seen) -> bool:
@@ -48,6 +48,12 @@ class Loss:
 
     def forget(self, flows: NDArray[np.int64]) -> None:
         """Remember nothing."""
+
+
+def _in_order(tally: tuple[Pair, list[int]]) -> tuple[str, int, str, int]:
+    """Return what pairs are in the order of, without comparing endpoints one by one."""
+    one, other = tally[0]
+    return one.container, one.rail, other.container, other.rail
 
 
 def _tally(flows: Flows, pairs: Ints) -> dict[Pair, list[int]]:

@@ -39,26 +39,32 @@ def columns(message: Struct, names: tuple[str, ...], rows: int) -> dict[str, NDA
 
     Raises RemoteProtocolError where the size of one differs.
     """
-    kind = type(message)
     found: dict[str, NDArray[Any]] = {}  # not called: naming the type takes as long as a column
-    dtypes, may_be_narrow = _dtypes(kind), narrow(kind)
-    for name in names:
+    narrower = {size * rows: (size, dtype) for size, dtype in _SIZES.items()}
+    zeros: NDArray[Any] | None = None
+    for name, size, dtype, may_be_narrow in _layout(type(message), names):
         data: bytes = getattr(message, name)
-        if len(data) == rows * dtypes[name].itemsize:
-            found[name] = np.frombuffer(data, dtypes[name])
-        elif name in may_be_narrow and not data:
-            found[name] = np.zeros(rows, np.uint8)
-        elif name in may_be_narrow and (size := _width(data, rows, dtypes[name])):
-            found[name] = np.frombuffer(data, _SIZES[size])
+        if len(data) == rows * size:
+            found[name] = np.frombuffer(data, dtype)
+        elif may_be_narrow and not data:
+            # Nobody writes into what came: all that are zero may be one.
+            found[name] = zeros = np.zeros(rows, np.uint8) if zeros is None else zeros
+        elif may_be_narrow and (sent := narrower.get(len(data))) and sent[0] < size:
+            found[name] = np.frombuffer(data, sent[1])
         else:
             raise RemoteProtocolError(f"column {name}: {len(data)} bytes for {rows} rows")
     return found
 
 
-def _width(data: bytes, rows: int, widest: np.dtype[Any]) -> int:
-    """Return the bytes of an item of a narrow column; 0 where its size fits none."""
-    size, rest = divmod(len(data), rows) if rows else (0, 0)
-    return size if not rest and size in _SIZES and size < widest.itemsize else 0
+@cache
+def _layout(
+    message: type[Struct], names: tuple[str, ...]
+) -> tuple[tuple[str, int, np.dtype[Any], bool], ...]:
+    """Return bytes and type of an item of each column, and whether it may be narrower."""
+    dtypes, may_be_narrow = _dtypes(message), narrow(message)
+    return tuple(
+        (name, dtypes[name].itemsize, dtypes[name], name in may_be_narrow) for name in names
+    )
 
 
 def packed(message: type[Struct], name: str, items: NDArray[Any]) -> bytes:

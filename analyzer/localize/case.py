@@ -4,7 +4,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from heapq import nsmallest
 
 import numpy as np
@@ -177,7 +177,7 @@ def way_of(view: FlowView, case: Case, topology: LearnedTopology) -> Way:
     ends = (case.endpoints[flow.source], case.endpoints[flow.target])
     way = topology.way(flow, ends, at_ns=case.window.start_ns, lost=view.lost > 0)
     own = case.own_parts(flow.source) | case.own_parts(flow.target)
-    return replace(way, certain=way.certain | own)
+    return Way(way.certain | own, way.maybe, way.unseen, way.legs)
 
 
 def ways_of(flows: Flows, case: Case, topology: LearnedTopology) -> Iterator[Way]:

@@ -124,7 +124,7 @@ class DeadFlows:
     def _choose(self, dead: Iterable[FlowView], endpoints: Endpoints) -> list[FlowView]:
         """Return those longest not walked, of as many pairs of hosts as there are."""
         groups: dict[object, list[FlowView]] = defaultdict(list)
-        for view in sorted(dead, key=lambda v: (self._walked_ns[v.flow], -v.run, v.flow)):
+        for view in sorted(dead, key=lambda v: (self._walked_ns[v.flow], -v.run, v.flow.order)):
             groups[frozenset(endpoints[end].host for end in pair_of(view.flow))].append(view)
         chosen: list[FlowView] = []
         turns = sorted(groups.values(), key=lambda views: self._walked_ns[views[0].flow])

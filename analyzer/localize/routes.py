@@ -54,6 +54,11 @@ class Routers:
         """Return the number of an address; -1 where it has none."""
         return self._number.get(hop, -1)
 
+    @property
+    def named_at(self) -> Sequence[int]:
+        """Return for the number of each address that of its name: of a few, no array is made."""
+        return self._named
+
     def named(self, hops: Numbers) -> Numbers:
         """Return the numbers (n,) of the names of addresses."""
         if len(self._as_array) != len(self._named):
@@ -107,7 +112,8 @@ class RouteTable(Sequence[Route]):
             return [self[each] for each in range(*row.indices(len(self)))]
         if row >= len(self):
             raise IndexError(f"no row {row} among {len(self)} routes")
-        return self._route(self.routers.named(self._of(row)))
+        names, named = self.routers.names, self.routers.named_at
+        return tuple([names[named[hop]] for hop in self._of(row).tolist()])
 
     def shown(self, row: int) -> Route:
         """Return a route by the addresses that answered."""

@@ -15,11 +15,11 @@ that are known, or declared, between its two leaves, or one that nobody has seen
 sprays, that holds of all flows: a trace tells the leaf that it begins with, and no way.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from itertools import pairwise
-from typing import Any, ClassVar
+from itertools import accumulate, chain, pairwise, repeat
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from analyzer.localize.incidence import Direction, Ints, Part, Route
 from analyzer.localize.own import Before
 from analyzer.localize.routes import Mask, Routers, RouteTable, Settled
 from analyzer.localize.saved import SavedRoutes
-from analyzer.localize.traced import Memo, Traced
+from analyzer.localize.traced import Known, Memo, Traced
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.path import Component, link, switch
@@ -51,6 +51,9 @@ flows that fail together still accuse the endpoint that they share."""
 MOVED_NS = 60_000_000_000
 """Nanoseconds for which routers that moved a flow off a link may have moved others, too. Chosen:
 an agent takes a minute to trace all of its flows again."""
+MOST_MIXED = 10_000
+"""Most ways remembered of which some are possible. Chosen: some tens of megabytes; all flows
+between two leaves that lose something share a few."""
 Leg = tuple[tuple[frozenset[Part], float], ...]
 """One direction of a flow: what each possible route crosses, with the route's probability. What
 they lack to one is the probability of a route that no trace has shown."""
@@ -86,6 +89,11 @@ class _Leg:
         """Return the only route that is possible, if no other is."""
         return next(iter(self.routes)) if len(self.routes) == 1 and not self.unseen else None
 
+    @property
+    def key(self) -> object:
+        """Return what says the same of another one that is like it."""
+        return tuple(self.routes.items()), self.unseen
+
     def after(self, before: Route) -> "_Leg":
         """Return the routes of a window in which it was taken, after another one."""
         shares = {route: CHANGED * share for route, share in self.routes.items()}
@@ -97,7 +105,10 @@ class _Leg:
 class LearnedTopology:
     """Routes by flow and direction, and what they say of the fabric."""
 
-    FORGOTTEN: ClassVar[frozenset[str]] = frozenset({"_ways_on", "_legs_on", "hosts"})
+    FORGOTTEN: ClassVar[frozenset[str]] = frozenset({
+        "_ways_on", "_legs_on", "hosts", "_mixed_ways", "_missed", "_both", "_numbers_of",
+        "_numbered", "_names",
+    })  # fmt: skip
     """What no recording holds, since it follows from the routes."""
 
     declared: DeclaredTopology = field(default_factory=DeclaredTopology)
@@ -118,6 +129,18 @@ class LearnedTopology:
     """Cache: what endpoints cross on their own hosts, as it was in the window before."""
     _legs: dict[object, Leg] = field(default_factory=dict)
     """Cache: possible routes -> what they cross."""
+    _missed: dict[object, Mapping[int, float]] = field(default_factory=dict)
+    """Cache: possible routes -> numbers of components, with the probability that they do not cross
+    it."""
+    _both: dict[Route, frozenset[Part]] = field(default_factory=dict)
+    """Cache: route -> components that it crosses, and its links with their directions."""
+    _numbers_of: dict[Route, tuple[int, ...]] = field(default_factory=dict)
+    """Cache: route -> numbers of the components that it crosses, in `_numbered`."""
+    _numbered: dict[Component, int] = field(default_factory=dict)
+    _names: list[Component] = field(default_factory=list)
+    """Components by these numbers, which are quicker to look up than names."""
+    _mixed_ways: dict[object, Way] = field(default_factory=dict)
+    """Cache: possible routes there and back -> what both cross; MOST_MIXED of them."""
     _declared_ways: dict[tuple[str, str], tuple[Route, ...]] = field(default_factory=dict)
     _declared_leaf: dict[tuple[str, str], str] = field(init=False)
 
@@ -165,8 +188,8 @@ class LearnedTopology:
 
     def hops(self, flow: FlowId, *, reply: bool) -> Route | None:
         """Return the names of the routers of the last complete route; "" where one is silent."""
-        known = self._traced.known(flow, reply=reply)
-        return tuple(map(self.name, known.hops)) if known else None
+        newest = self._traced.newest(flow, reply=reply)
+        return None if newest is None else tuple(map(self.name, newest))
 
     def ends_after(self, flow: FlowId, *, reply: bool) -> str | None:
         """Return the last router of a latest trace that ended early; None where it did not."""
@@ -188,9 +211,9 @@ class LearnedTopology:
         `ends` are the flow's source and target. A flow that `lost` nothing took the route that
         the same window showed: had routers turned because one of them died, something was lost.
         """
-        keys = [(flow, False), (flow, True)]
-        moved = lost and any(self._moved_ns(key, at_ns) is not None for key in keys)
-        settled = None if moved else self._settled(flow, at_ns)
+        known = [self._traced.known(flow, reply=reply) for reply in (False, True)]
+        moved_ns = [self._moved_ns(each, at_ns) if lost else None for each in known]
+        settled = self._settled_on(known[0], known[1], at_ns) if moved_ns == [None] * 2 else None
         if settled is not None:
             return settled
         leaves = tuple(map(self.leaf_of, ends))
@@ -201,43 +224,84 @@ class LearnedTopology:
                 way = self._untraced_ways[leaves] = self._mixed(both)
             return way
         legs = [
-            self._leg((flow, False), leaves, at_ns, lost=lost),
-            self._leg((flow, True), leaves[::-1], at_ns, lost=lost),
+            self._leg((flow, False), known[0], leaves, at_ns, lost=lost, moved_ns=moved_ns[0]),
+            self._leg((flow, True), known[1], leaves[::-1], at_ns, lost=lost, moved_ns=moved_ns[1]),
         ]
         return self._mixed(legs)
 
     def _mixed(self, legs: Sequence[_Leg]) -> Way:
         """Return the way there and back, each of which may be one of several."""
+        keys = tuple(leg.key for leg in legs)
+        way = self._mixed_ways.get(keys)
+        if way is None:
+            if len(self._mixed_ways) >= MOST_MIXED:
+                self._mixed_ways.clear()
+            way = self._mixed_ways[keys] = self._mix(legs)
+        return way
+
+    def _mix(self, legs: Sequence[_Leg]) -> Way:
         possible = tuple(map(self._possible_parts, legs))
         sure = [leg.sure for leg in legs if leg.sure is not None]
         if len(sure) == len(legs):
             return Way(frozenset[Component]().union(*map(self._parts, sure)), legs=possible)
-        missed: dict[Component, float] = defaultdict(lambda: 1.0)
+        missed: dict[int, float] = {}
         for leg in legs:
-            crossed: dict[Component, float] = defaultdict(float)
-            for route, share in leg.routes.items():
-                for component in self._parts(route):
-                    crossed[component] += share
-            for component, share in crossed.items():
-                missed[component] *= max(0.0, 1.0 - share)
-        certain = frozenset(c for c, share in missed.items() if share < 1e-9)
-        maybe = {c: 1.0 - share for c, share in missed.items() if c not in certain}
+            for number, share in self._missed_on(leg).items():
+                missed[number] = missed.get(number, 1.0) * share
+        names = self._names
+        certain = frozenset(names[n] for n, share in missed.items() if share < 1e-9)
+        maybe = {names[n]: 1.0 - share for n, share in missed.items() if share >= 1e-9}
         unseen = 1.0 - (1.0 - legs[0].unseen) * (1.0 - legs[1].unseen)
         return Way(certain, maybe, unseen, possible)
 
+    def _missed_on(self, leg: _Leg) -> Mapping[int, float]:
+        found = self._missed.get(leg.key)
+        if found is None:
+            shares = self._shares_of(leg.routes).items()
+            found = {number: max(0.0, 1.0 - share) for number, share in shares}
+            self._missed[leg.key] = found
+        return found
+
+    def _shares_of(self, routes: Mapping[Route, float]) -> Mapping[int, float]:
+        """Return the numbers of the components on some routes, with the sum of those's shares."""
+        if len(set(routes.values())) == 1:  # where nothing is known of them all are alike
+            times = Counter(chain.from_iterable(map(self._numbers_on, routes)))
+            share = next(iter(routes.values()))
+            # Added up one by one, as below: a product would be rounded otherwise.
+            sums = list(accumulate(repeat(share, len(routes)), initial=0.0))
+            return {number: sums[count] for number, count in times.items()}
+        crossed: dict[int, float] = defaultdict(float)
+        for route, share in routes.items():
+            for number in self._numbers_on(route):
+                crossed[number] += share
+        return crossed
+
+    def _numbers_on(self, route: Route) -> tuple[int, ...]:
+        found = self._numbers_of.get(route)
+        if found is None:
+            parts, known = self._parts(route), self._numbered
+            new = [each for each in parts if each not in known]
+            known.update(zip(new, range(len(known), len(known) + len(new)), strict=True))
+            self._names += new
+            found = self._numbers_of[route] = tuple(map(known.__getitem__, parts))
+        return found
+
     def _possible_parts(self, leg: _Leg) -> Leg:
-        key = (tuple(leg.routes.items()), leg.unseen)
+        key = leg.key
         found = self._legs.get(key)
         if found is None:
             found = self._legs[key] = tuple(
-                (self._parts(route) | _directions(route), share * (1.0 - leg.unseen))
+                (self._all_on(route), share * (1.0 - leg.unseen))
                 for route, share in leg.routes.items()
             )
         return found
 
     def _settled(self, flow: FlowId, at_ns: int) -> Way | None:
         """Return the way of a flow whose routes both stand since before the window."""
-        there, back = self._traced.known(flow, reply=False), self._traced.known(flow, reply=True)
+        there, back = (self._traced.known(flow, reply=reply) for reply in (False, True))
+        return self._settled_on(there, back, at_ns)
+
+    def _settled_on(self, there: Known | None, back: Known | None, at_ns: int) -> Way | None:
         if there is None or back is None:
             return None
         (hops, since_ns), (back_hops, back_ns) = there.routes[-1], back.routes[-1]
@@ -290,7 +354,9 @@ class LearnedTopology:
         found = self._legs_on.get(row)
         if found is None:
             parts = self._traced.routes.incidence.crossed(row)
-            components = frozenset(each for each in parts if isinstance(each, Component))
+            # To leave some out takes no hash of the others, which are most and slow to hash.
+            directions = [part for part in parts if not isinstance(part, Component)]
+            components = cast("frozenset[Component]", parts.difference(directions))
             found = self._legs_on[row] = components, ((parts, 1.0),)
         return found
 
@@ -310,13 +376,13 @@ class LearnedTopology:
     def _leg(
         self,
         key: tuple[FlowId, bool],
+        known: Known | None,
         leaves: tuple[str | None, ...],
         at_ns: int,
         *,
         lost: bool,
+        moved_ns: int | None,
     ) -> _Leg:
-        known = self._traced.known(key[0], reply=key[1])
-        moved_ns = self._moved_ns(key, at_ns) if lost else None
         if known is not None and moved_ns is not None:
             leg = self._possible(leaves, _whole_part(self._named(known.latest)))
             return leg if at_ns > moved_ns else leg.after(self._named(known.hops))
@@ -339,12 +405,11 @@ class LearnedTopology:
         shares = {route: (1 - CHANGED) * share / rest for route, share in others.items()}
         return _Leg({hops: CHANGED, **shares}, leg.unseen)
 
-    def _moved_ns(self, key: tuple[FlowId, bool], at_ns: int) -> int | None:
+    def _moved_ns(self, known: Known | None, at_ns: int) -> int | None:
         """Return the window that showed a direction on another way, on which it is lost; or None.
 
         Its latest trace ends where routers began to move other flows, or on another way.
         """
-        known = self._traced.known(key[0], reply=key[1])
         if known is None or known.latest == known.hops:
             return None
         if any(a and b and a != b for a, b in zip(known.latest, known.hops, strict=False)):
@@ -386,6 +451,16 @@ class LearnedTopology:
             ways = self._declared_ways[first, last] = _shortest(self.declared.links, first, last)
         return ways
 
+    def _all_on(self, route: Route) -> frozenset[Part]:
+        found = self._both.get(route)
+        if found is None:
+            found = self._both[route] = self._parts(route) | _directions(route)
+        return found
+
+    def on_route(self, route: Route) -> frozenset[Component]:
+        """Return the routers of a whole route that answered, and the links between those."""
+        return self._parts(route)
+
     def _parts(self, route: Route) -> frozenset[Component]:
         parts = self._components.get(route)
         if parts is None:
@@ -406,6 +481,12 @@ class LearnedTopology:
         self._legs_on.clear()
         self._untraced_ways.clear()
         self._legs.clear()
+        self._missed.clear()
+        self._mixed_ways.clear()
+        self._both.clear()
+        self._numbers_of.clear()
+        self._numbered.clear()
+        self._names.clear()
 
     def save(self, at_ns: int) -> SavedRoutes:
         """Return what traces showed, of all that came until `at_ns`."""

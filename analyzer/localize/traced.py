@@ -211,6 +211,12 @@ class Traced:
             int(taken.seen_ns[at]),
         )
 
+    def newest(self, flow: FlowId, *, reply: bool) -> Route | None:
+        """Return the newest whole route of a direction; None where there is none."""
+        number = self._number(flow)
+        row = NO_ROUTE if number is None else int(self._taken.newest[int(reply), number])
+        return None if row == NO_ROUTE else self.routes.shown(row)
+
     def partial(self, flow: FlowId, *, reply: bool) -> Route:
         """Return the latest trace of a direction that was never traced to its end."""
         number, taken = self._number(flow), self._taken

@@ -6,7 +6,7 @@ each, which is a set of components. Flows share legs: all flows between two leav
 alternatives.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -168,10 +168,10 @@ class Builder(Generic[K]):
         both = (each.at(np.arange(len(each.probes)), count) for each in (self._arrived, probes))
         self._arrived = next(both) + next(both)
 
-    def build(self) -> Observations[K]:
+    def build(self, name: Callable[[K], str] = str) -> Observations[K]:
         """Return all that was added, components by name: the order of flows makes no difference."""
         alternatives = [each for leg in self._leg for each in leg]
-        components = sorted(self._component, key=str)
+        components = sorted(self._component, key=name)
         row = np.empty(len(components), np.int64)
         row[[self._component[name] for name in components]] = np.arange(len(components))
         most = max(map(len, self._legs), default=1)

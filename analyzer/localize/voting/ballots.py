@@ -393,7 +393,7 @@ def _thinned(ballots: dict[Ballot, FlowView], case: Case) -> dict[Ballot, FlowVi
         elif ballot.lost:
             lossy[host].append(ballot)
     for mine in (*opens.values(), *lossy.values()):
-        mine.sort(key=lambda ballot: ballots[ballot].flow)
+        mine.sort(key=lambda ballot: ballots[ballot].flow.order)
     times: dict[Ballot, int] = {}
     # The few that lose a little are not lost among the many that something dead leaves.
     for arrives in (False, True):
@@ -401,7 +401,7 @@ def _thinned(ballots: dict[Ballot, FlowView], case: Case) -> dict[Ballot, FlowVi
         for (alive, _), mine in opens.items():
             if alive is arrives:
                 some |= _evenly(mine, MAX_OPEN)
-        every = sorted(some, key=lambda ballot: ballots[ballot].flow)
+        every = sorted(some, key=lambda ballot: ballots[ballot].flow.order)
         most = min(MOST_OPEN, len(every))
         kept = [every[len(every) * n // most] for n in range(most)]
         share = len(every) / max(1, most)

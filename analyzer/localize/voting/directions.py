@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Self
 
-from analyzer.localize.incidence import Direction
+from analyzer.localize.incidence import Direction, Route
 from analyzer.localize.topology import LearnedTopology
+from analyzer.localize.traced import Memo
 from analyzer.localize.voting.election import (
     MIN_EVIDENCE,
     MIN_LOST,
@@ -81,9 +82,13 @@ def one_way(
     be reached.
     """
     counts: dict[frozenset[Direction], _Count] = {}
+    across = Memo[Route, frozenset[Direction]](lambda route: _directions(component, route))
     for ballot, flow in votes:
-        ways = _directions(component, flow, topology)
-        if ballot.whole and bool(ways) == (component in ballot.components):
+        if not ballot.whole:
+            continue
+        go, come = (topology.hops(flow, reply=reply) or () for reply in (False, True))
+        ways = across[go] | across[come]
+        if bool(ways) == (component in ballot.components):
             counts[ways] = counts.get(ways, _Count()) + _Count(ballot.lost, ballot.sent)
     for each in fine:
         for ways, sent in each.directions(component).items():
@@ -99,16 +104,9 @@ def one_way(
     return None
 
 
-def _directions(
-    component: Component, flow: FlowId, topology: LearnedTopology
-) -> frozenset[Direction]:
-    routes = (topology.hops(flow, reply=reply) or () for reply in (False, True))
-    return frozenset(
-        (a, b)
-        for route in routes
-        for a, b in pairwise(route)
-        if a and b and link(a, b) == component
-    )
+def _directions(component: Component, route: Route) -> frozenset[Direction]:
+    """Return in which directions a route crosses a link."""
+    return frozenset((a, b) for a, b in pairwise(route) if a and b and link(a, b) == component)
 
 
 def _is_apart(lossy: _Count, back: _Count, elsewhere: _Count) -> bool:

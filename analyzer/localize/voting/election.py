@@ -25,7 +25,8 @@ from analyzer.localize.tomography.observations import Arrived, Builder
 from analyzer.localize.tomography.search import Blamed, Found, Settings, search
 from analyzer.localize.topology import Leg
 from analyzer.localize.voting.fine import Fine
-from netagent.model.path import Component, Kind, link, link_ends, switch
+from netagent.model.ids import EndpointId
+from netagent.model.path import Component, Kind, link, link_ends
 from netagent.model.verdict import Suspect
 
 BACKGROUND = 1e-5
@@ -293,6 +294,8 @@ class Vote:
         """Ways there and back -> all that may be crossed on them."""
         self._own: dict[tuple[object, frozenset[Component]], int] = {}
         """Ordered pair, and what else its probes cross -> row of their leg."""
+        self._lengths: dict[tuple[tuple[Leg, ...], Kind], int] = {}
+        """Ways there and back -> components of a kind on the longer one."""
         self.elections: tuple[Election, ...] = ()
         """Faults, decided or not, best first."""
         self._sets: list[frozenset[_Key]] = []
@@ -361,9 +364,9 @@ class Vote:
         if not self._fine_counted:
             self._count_fine()
             self._fine_counted = True
-        seen = self._builder.build()
+        seen = self._builder.build(_name)
         components = [_component(key) for key in seen.components]
-        row = {key: n for n, key in enumerate(seen.components)}
+        row = {key: n for n, key in enumerate(seen.components)} if among else {}
         things: dict[object, int] = {}
         return search(
             seen,
@@ -405,20 +408,22 @@ class Vote:
             routed = frozenset(part for leg in ballot.legs for parts, _ in leg for part in parts)
             self._routed[ballot.legs] = routed
         pair, own = ballot.ordered or ballot.pair, ballot.components - routed
-        if (pair, own) not in self._own:
-            self._own[pair, own] = self._builder.leg([own | {(PAIR, pair)}])
-        yield self._own[pair, own]
+        row = self._own.get((pair, own))
+        if row is None:
+            row = self._own[pair, own] = self._builder.leg([own | {(PAIR, pair)}])
+        yield row
         yield from map(self._open_leg, ballot.legs)
 
     def _open_leg(self, leg: Leg) -> int:
         """Return the row of a leg that may take several ways."""
-        if leg not in self._ways:
+        row = self._ways.get(leg)
+        if row is None:
             ways: list[frozenset[_Key]] = [parts for parts, _ in leg]
             shares = [share for _, share in leg]
             if (rest := 1.0 - sum(shares)) > 1e-9:
                 ways, shares = [*ways, frozenset()], [*shares, rest]
-            self._ways[leg] = self._builder.leg(ways, shares)
-        return self._ways[leg]
+            row = self._ways[leg] = self._builder.leg(ways, shares)
+        return row
 
     def _elections(self, found: Found[_Key]) -> tuple[Election, ...]:
         named = {component for each in found.blamed if (component := _component(each.component))}
@@ -473,7 +478,7 @@ class Vote:
         others: list[tuple[int, Ballot]] = []
         for ballot in self._ballots:
             if ballot.whole:
-                length = _length(ballot, best.kind)
+                length = self._length(ballot, best.kind)
                 if best in ballot.components:
                     mine.append(length)
                 elif ballot.components.isdisjoint(named):
@@ -483,6 +488,19 @@ class Vote:
         fine = sum(each.beside(best.kind, {best, *named}, least) for each in self._fine)
         sent = sum(ballot.sent * ballot.times for ballot in alike) + fine
         return (sum(ballot.lost * ballot.times for ballot in alike), sent) if sent else None
+
+    def _length(self, ballot: Ballot, kind: Kind) -> int:
+        """Return how many components of a kind a ballot's probes crossed on their longer way."""
+        if kind not in {Kind.SWITCH, Kind.LINK} or not any(ballot.legs):
+            return sum(each.kind is kind for each in ballot.components)
+        length = self._lengths.get((ballot.legs, kind))
+        if length is None:
+            length = self._lengths[ballot.legs, kind] = max(
+                sum(isinstance(p, Component) and p.kind is kind for p in parts)
+                for leg in ballot.legs
+                for parts, _ in leg
+            )
+        return length
 
     def _scores(self, blamed: Blamed[_Key]) -> dict[Component, float]:
         scores: dict[Component, float] = {}
@@ -539,14 +557,6 @@ class Vote:
         return replace(suspect, lost=sum(b.lost for b in mine), crossed=sum(b.sent for b in mine))
 
 
-def _length(ballot: Ballot, kind: Kind) -> int:
-    """Return how many components of a kind a ballot's probes crossed on their longer way."""
-    ways = [parts for leg in ballot.legs for parts, _ in leg]
-    if kind not in {Kind.SWITCH, Kind.LINK} or not ways:
-        return sum(each.kind is kind for each in ballot.components)
-    return max(sum(isinstance(p, Component) and p.kind is kind for p in parts) for parts in ways)
-
-
 MOST_INSTEAD = 2
 """Most suspected switches without which is searched once packets were counted. Chosen: each is a
 search of its own, and more switches rarely fail in one window."""
@@ -561,6 +571,22 @@ def _component(key: _Key) -> Component | None:
         return key
     first, second = key
     return link(first, second) if isinstance(second, str) else None
+
+
+def _name(key: _Key) -> str:
+    """Return what `str` does, which takes five times as long for a thousand pairs of endpoints."""
+    if isinstance(key, Component):
+        return f"{key.kind.value} {key.name}"
+    first, second = key
+    if isinstance(second, str):
+        return f"({first!r}, {second!r})"
+    return f"({first!r}, ({', '.join(map(_shown, second))}))"
+
+
+def _shown(end: object) -> str:
+    if isinstance(end, EndpointId):
+        return f"EndpointId(container={end.container!r}, rail={end.rail!r})"
+    return repr(end)
 
 
 def _near(found: Found[_Key]) -> list[frozenset[_Key]]:
@@ -590,9 +616,9 @@ def _near(found: Found[_Key]) -> list[frozenset[_Key]]:
 
 def _wholes(components: Sequence[Component | None]) -> list[list[int]]:
     """Return the rows of the switches that each component is a link of."""
-    row = {each: n for n, each in enumerate(components) if each and each.kind is Kind.SWITCH}
+    row = {each.name: n for n, each in enumerate(components) if each and each.kind is Kind.SWITCH}
     return [
-        [row[end] for end in map(switch, link_ends(each)) if end in row]
+        [row[end] for end in link_ends(each) if end in row]
         if each is not None and each.kind is Kind.LINK
         else []
         for each in components

@@ -3,7 +3,9 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from typing import NamedTuple
 
 from analyzer.detect.flows import FlowView, lossy
 from analyzer.localize.case import Endpoints
@@ -33,6 +35,19 @@ MANY_LOST = 64
 """Lost probes from which a vote that is decided needs no counts. Chosen: a stray loss elsewhere
 then weighs little."""
 UNDERLAY = {Kind.SWITCH, Kind.LINK, Kind.RNIC}
+Leaves = tuple[str | None, str | None]
+
+
+class _Routed(NamedTuple):
+    """A flow whose way there is known."""
+
+    flow: FlowId
+    hops: Route
+    """Names of its routers."""
+    way: Route
+    """The first two of them."""
+    host: Route
+    """Its leaf and its host, which is no way."""
 
 
 def worth_counting(election: Election, standing: Collection[Component] = ()) -> bool:
@@ -93,15 +108,21 @@ def choose(
     elections = tuple(elections)
     if not elections:
         return []
-    losing = sorted(lossy(flows), key=lambda v: (-v.lost, v.flow))
-    routed = [(view, topology.hops(view.flow, reply=False) or ()) for view in losing]
-    routed.sort(key=lambda each: len(each[1]) == 1)
-    crossed = Memo[Route, set[Component]](lambda hops: crossed_to(hops, len(hops)))
+    losing = sorted(lossy(flows), key=lambda v: (-v.lost, v.flow.order))
+    routes = ((view.flow, topology.hops(view.flow, reply=False)) for view in losing)
+    routed = [
+        _Routed(flow, hops, hops[:2], (hops[0], "", endpoints[flow.source].host))
+        for flow, hops in routes
+        if hops
+    ]
+    routed.sort(key=lambda each: len(each.hops) == 1)
+    crossed = Memo[Route, frozenset[Component]](topology.on_route)
+    between = Memo[Leaves, Sequence[Route]](lambda leaves: topology.untraced_routes(*leaves))
     for election in elections:
-        mine = _on_flows(election, routed, endpoints, crossed)
+        mine = _on_flows(election, routed, crossed)
         if not mine:
             spread_ms = 0 if is_dead(election) else over_ms
-            ways = _on_ways(election, (losing, flows), endpoints, topology)
+            ways = _on_ways(election, (losing, flows), endpoints, topology, between, crossed)
             mine = [replace(each, over_ms=spread_ms) for each in ways]
         chosen |= dict.fromkeys(mine)
     return list(chosen)[:MOST_ASKED]
@@ -109,9 +130,8 @@ def choose(
 
 def _on_flows(
     election: Election,
-    routed: Sequence[tuple[FlowView, Route]],
-    endpoints: Endpoints,
-    crossed: Mapping[Route, set[Component]],
+    routed: Sequence[_Routed],
+    crossed: Mapping[Route, frozenset[Component]],
 ) -> list[Wanted]:
     """Return flows whose ways are known, from each side of the suspects, on different ways.
 
@@ -125,17 +145,18 @@ def _on_flows(
     seen: set[tuple[str, ...]] = set()
     """Ways, and hosts at their leaf, that count already."""
     for repeats in (0, 1, 2):
-        for view, hops in routed:
-            if not hops or view.flow.source in sources:
-                continue
-            way, host = hops[:2], (hops[0], "", endpoints[view.flow.source].host)
+        for flow, hops, way, host in routed:
             if (host in seen and repeats < 2) or (way in seen and not repeats):
+                continue
+            if flow.source in sources:
                 continue
             mine = chosen.setdefault(hops[0], [])
             if len(mine) < FLOWS_PER_LEAF and near[hops]:
-                mine.append(view.flow)
-                sources.add(view.flow.source)
+                mine.append(flow)
+                sources.add(flow.source)
                 seen |= {way, host}
+        # Of the others it only counts which leaf stands first.
+        routed = [each for each in routed if near[each.hops]]
     return [Wanted(flow) for mine in chosen.values() for flow in mine][:MAX_FLOWS]
 
 
@@ -144,6 +165,8 @@ def _on_ways(
     flows: tuple[Sequence[FlowView], Iterable[FlowView]],
     endpoints: Endpoints,
     topology: LearnedTopology,
+    untraced: Mapping[Leaves, Sequence[Route]],
+    crossed: Mapping[Route, frozenset[Component]],
 ) -> list[Wanted]:
     """Return flows between whose ends to count, until each suspect is counted on by some hosts.
 
@@ -157,38 +180,47 @@ def _on_ways(
     covered = Counter[Component]()
     hosts: set[str] = set()
     chosen: list[Wanted] = []
-    between: dict[tuple[str | None, ...], tuple[set[Component], int]] = {}
+    told = Memo[Route, AbstractSet[Component]](lambda route: _told(route, tied, crossed))
+    between: dict[Leaves, tuple[set[Component], int]] = {}
 
     def survey(views: Iterable[FlowView], wanted: Collection[Component], hosts_each: int) -> None:
-        for view in views:
-            if all(covered[c] >= hosts_each for c in wanted) or len(chosen) == MAX_SURVEYS:
-                return
+        def is_enough() -> bool:
+            return all(covered[c] >= hosts_each for c in wanted) or len(chosen) == MAX_SURVEYS
+
+        for view in () if is_enough() else views:
             source, target = (endpoints[each] for each in (view.flow.source, view.flow.target))
             if not (source.bridge and target.bridge):
                 continue  # what has no outer header is sent by nobody but the container
             leaves = topology.leaf_of(source), topology.leaf_of(target)
             if leaves not in between:
-                routes = topology.untraced_routes(*leaves)
-                between[leaves] = {c for route in routes for c in _told(route, tied)}, len(routes)
+                routes = untraced[leaves]
+                between[leaves] = {c for route in routes for c in told[route]}, len(routes)
             near, ways = between[leaves]
-            short = any(covered[c] < hosts_each for c in near.intersection(wanted))
-            if short and source.host not in hosts:
+            if not near or source.host in hosts:
+                continue
+            if any(covered[c] < hosts_each for c in near.intersection(wanted)):
                 covered.update(near)
                 hosts.add(source.host)
                 chosen.append(Wanted(view.flow, ways))
+                if is_enough():
+                    return
 
     survey(losing, tied, HOSTS_PER_SUSPECT)
     survey(every, ends, 1)
     return chosen
 
 
-def _told(route: Sequence[str], tied: Collection[Component]) -> set[Component]:
+def _told(
+    route: Route, tied: AbstractSet[Component], crossed: Mapping[Route, frozenset[Component]]
+) -> AbstractSet[Component]:
     """Return the suspects of which packets that come up a route tell.
 
     Of a switch they tell nothing where a suspected link is on the way as well: both may be why no
     way leads there.
     """
-    up = crossed_to(route, middle(route)) & set(tied)
-    whole = crossed_to(route, len(route)) & set(tied)
+    whole = crossed[route] & tied
+    if not whole:
+        return whole
+    up = crossed_to(route, middle(route)) & tied
     is_linked = any(each.kind is Kind.LINK for each in whole)
     return {each for each in up if each.kind is not Kind.SWITCH or not is_linked}
