@@ -38,7 +38,7 @@ STAMP := $(VENV)/.installed
 PACKAGES := netagent netagent_torch bpf ovs_checks analyzer
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-ovn setup-podman setup-prometheus setup-vm image lock demo demo-rdma demo-ovn demo-skeleton demo-operators setup-deb deb test test-hermetic test-ovs test-long test-packages test-debs test-ovn test-podman test-kubernetes test-prometheus test-slurm test-interpreters test-vm format lint types types-all types-host floors check chaos drill health soak webhooks alerts generated eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean setup-browser test-browser screenshots campaign-operators
+.PHONY: help setup setup-ovn setup-podman setup-prometheus setup-vm image lock demo demo-rdma demo-ovn demo-skeleton demo-operators setup-deb deb test test-hermetic test-ovs test-thorough test-long test-packages test-debs test-ovn test-podman test-kubernetes test-prometheus test-slurm test-interpreters test-vm format lint types types-all types-host floors check chaos drill health soak webhooks alerts generated eval-skeleton eval-localize campaign campaign-full bench bench-vm fuzz wheel try-wheel clean setup-browser test-browser screenshots campaign-operators
 
 help: ## list every target
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -94,6 +94,9 @@ demo-skeleton: setup ## a real training job in the lab, and what netagent makes 
 demo-operators: setup ## a real job that is broken ten ways, what it recorded, and who the analyzer says holds it up
 	$(BIN)/python -m tests.lab demo-operators
 
+# Tests start hundreds of processes from this tree: it is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
+
 # What the machine must be able to do: a capability that went missing fails instead of skipping.
 test: export NETAGENT_TESTS_REQUIRE ?= root,netns,ovs,cc
 test: test-hermetic ## every test of this machine, as root, with namespaces and Open vSwitch required
@@ -102,6 +105,10 @@ test: test-hermetic ## every test of this machine, as root, with namespaces and 
 
 test-hermetic: setup ## tests that need neither root nor any capability
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not ($(CAPABLE)) and not vm and not kubernetes and not slurm and not prometheus"
+
+test-thorough: setup ## hermetic tests with every seed and five times the examples, other ones each time (an hour)
+	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -n 2 --dist worksteal -o faulthandler_timeout=3600 \
+	  -m "not ($(CAPABLE)) and not vm and not kubernetes and not slurm and not prometheus"
 
 test-ovs: setup ## tests on real namespaces and Open vSwitch (root)
 	$(BIN)/python -m pytest -m "netns and not ovs and not lab" $(call marked,netns)

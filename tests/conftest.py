@@ -18,13 +18,19 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from tests.length import PROFILE
+
 # How long examples take to make says how busy the machine is.
 _PATIENT = [HealthCheck.too_slow]
 settings.register_profile(
     "ci", derandomize=True, deadline=None, print_blob=True, suppress_health_check=_PATIENT
 )
+# Other examples each time: what is found is told with what to add to a test.
+settings.register_profile(
+    "thorough", deadline=None, print_blob=True, suppress_health_check=_PATIENT, max_examples=500
+)
 settings.register_profile("long", max_examples=5_000, deadline=None)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+settings.load_profile(PROFILE)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from itertools import count
 
 import pytest
 
-from tests.waiting import until, wait_until
+from tests.waiting import leaping, until, wait_until
 
 
 def third():
@@ -41,3 +41,15 @@ def test_what_never_holds_is_named():
         wait_until(lambda: False, "rain", 0.01)
     with pytest.raises(AssertionError, match=r"rain: not within 0\.01 s"):
         asyncio.run(until(lambda: False, "rain", 0.01))
+
+
+def test_a_loop_whose_clock_leaps_finds_due_what_is_later_and_nothing_before():
+    async def main():
+        leap, told = leaping(asyncio.get_running_loop()), []
+        for seconds in (3600, 7200):
+            asyncio.get_running_loop().call_later(seconds, told.append, seconds)
+        leap(3601)
+        await until(lambda: told)
+        return told
+
+    assert asyncio.run(main()) == [3600]

@@ -19,7 +19,7 @@ from .packet import SLOTS, STAGES, Header, Slots
 _PREFIXES = ("ip_dst", "ip_src")
 """Fields with a prefix tree in every table, unless configured otherwise."""
 
-_CONJ_ID = SLOTS["conj_id"]
+_CONJ_ID, _PRESENT = SLOTS["conj_id"], SLOTS["tun_present"]
 _TP_SRC, _TP_DST = SLOTS["tp_src"], SLOTS["tp_dst"]
 
 Key = tuple[int, ...]
@@ -423,4 +423,6 @@ _DROP = Plain("drop")
 
 
 def _term_holds(term: Term, packet: Slots | Header) -> bool:
-    return read(FIELDS[term.field], packet) & term.mask == term.value
+    what = FIELDS[term.field]
+    is_there = packet[_PRESENT] & what.present == what.present  # an absent option is not zero
+    return is_there and read(what, packet) & term.mask == term.value

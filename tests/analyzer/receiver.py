@@ -42,6 +42,8 @@ class Receiver:
     attempts: list[Attempt] = field(default_factory=list)
     taken: list[Attempt] = field(default_factory=list)
     """Those that were answered by a 2xx."""
+    hung: list[bytes] = field(default_factory=list)
+    """Bodies of those that `hangs` leaves without an answer."""
     released: threading.Event = field(default_factory=threading.Event)
     """Set once those who hang shall end."""
 
@@ -131,6 +133,7 @@ def raw(chunks: Callable[[], Iterator[bytes]], *, takes: bool = False) -> Behavi
 
 def hangs(handler: Handler) -> bool:
     """Answer nothing until the test is over."""
+    handler.server.receiver.hung.append(handler.attempt.body)
     handler.server.receiver.released.wait(60)
     return False
 
@@ -141,9 +144,18 @@ def hangs_up(handler: Handler) -> bool:
     return False
 
 
+_HELD: list[socket.socket] = []
+
+
 def free_port() -> int:
-    """Return a port on which nothing listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port on which nothing listens, and on which only who asked for it will.
+
+    It stays bound until this process ends, so that nobody else's connection or server is given it;
+    who sets SO_REUSEADDR, as servers do, may listen there.
+    """
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    _HELD.append(held)
+    port: int = held.getsockname()[1]
+    return port

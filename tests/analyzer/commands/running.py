@@ -11,7 +11,8 @@ from pathlib import Path
 
 from analyzer.store.tables import Store
 from netagent.model.verdict import Incident
-from tests.analyzer.server.process import ROOT, Process
+from tests.analyzer.server.process import ROOT
+from tests.analyzer.server.within import Within
 
 ENVIRON = {
     name: value for name, value in os.environ.items() if not name.startswith("NETAGENT_")
@@ -29,14 +30,14 @@ def ran(*words: str, given: str = "", **environ: str) -> subprocess.CompletedPro
 
 @contextlib.contextmanager
 def analyzer_with(folder: Path, *incidents: Incident, more: str = "") -> Iterator[str]:
-    """Run an analyzer that knows these incidents; yield its URL."""
-    process = Process(folder, more=more)
+    """Run an analyzer that knows these incidents, in a thread; yield its URL."""
+    served = Within(folder, more=more)
 
     async def put() -> None:
-        store = Store(str(process.database))
+        store = Store(str(served.database))
         await store.put_incidents(incidents)
         await store.close()
 
     asyncio.run(put())
-    with process:
-        yield process.url
+    with served:
+        yield served.url

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command, as a process, against an analyzer, as another one; and what it prints."""
+"""The command, as a process, against an analyzer; and what it prints."""
 
 import json
 import time

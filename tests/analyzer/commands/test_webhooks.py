@@ -6,7 +6,7 @@ import pytest
 from analyzer import cli
 from analyzer.commands import webhooks
 from tests.analyzer.receiver import Receiver, status
-from tests.analyzer.server.process import Process
+from tests.analyzer.server.within import Within
 from tests.analyzer.test_cli import fits
 
 ENTRY = {
@@ -41,7 +41,7 @@ def test_what_came_back_of_a_test_fits_a_screen():
 def test_the_command_lists_and_tests_receivers_of_a_running_analyzer(tmp_path, capsys, monkeypatch):
     with Receiver(status(204)) as receiver:
         more = f'[[webhooks]]\nname = "pager"\nurl = "{receiver.url}"\n'
-        with Process(tmp_path, more=more) as analyzer:
+        with Within(tmp_path, more=more) as analyzer:
             monkeypatch.setenv("NETAGENT_ANALYZER_URL", analyzer.url)
             assert cli.main(["webhooks"]) == 0
             assert f"pager: ok, to http://127.0.0.1:{receiver.port}" in capsys.readouterr().out

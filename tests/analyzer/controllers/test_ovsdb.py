@@ -26,9 +26,9 @@ from tests.analyzer.controllers.central import (
     SCHEMAS as FOLDER,
 )
 from tests.conftest import require
-from tests.waiting import wait_until
+from tests.waiting import WITHIN_S, wait_until
 
-BACK_S = 5.0
+BACK_S = 30.0
 """Seconds within which a server that is back has to be read again."""
 
 
@@ -51,7 +51,7 @@ class Following:
         poller.timer_wait(1000 * rest_s)
         poller.block()
 
-    def until(self, condition, what="it", within_s=10.0):
+    def until(self, condition, what="it", within_s=WITHIN_S):
         return wait_until(condition, what, within_s, rest=self.turn)
 
     @property
@@ -195,7 +195,7 @@ def cluster(tmp_path):
 def test_whichever_member_of_a_cluster_dies_another_one_goes_on_where_it_was(cluster):
     it = Following(SOUTHBOUND, *cluster.remotes)
     try:
-        it.until(lambda: it.is_read, "the cluster", 20.0)
+        it.until(lambda: it.is_read, "the cluster")
         replica = it.database._idl
         dies = cluster.remotes.index(it.database.remote)
         cluster.kill(dies)
@@ -231,7 +231,7 @@ def test_columns_that_a_server_lacks_are_said_and_end_nothing(tmp_path):
         newer = Central(tmp_path / "newer")
         (tmp_path / "newer" / "nb.db").rename(tmp_path / "older" / "nb.db")
         older.start()
-        it.until(lambda: it.is_read and not it.database.lacks, within_s=20.0)
+        it.until(lambda: it.is_read and not it.database.lacks, within_s=WITHIN_S)
         assert not it.ports
         assert newer.folder.exists()
     finally:

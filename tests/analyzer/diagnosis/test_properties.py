@@ -13,12 +13,13 @@ from analyzer.localize.tomography.observations import Builder
 from netagent.model.evidence import Evidence, EvidenceKind
 from netagent.model.path import link, rnic, switch
 from tests.analyzer.diagnosis.world import World
+from tests.length import some
 
 PARTS = (
     link("leaf-s0-r0", "spine-0"), link("leaf-s1-r1", "spine-1"), switch("leaf-s1-r0"),
     switch("spine-1"), rnic("h1", "rnic0"), rnic("h2", "rnic1"),
 )  # fmt: skip
-SEEDS = range(8)
+SEEDS = some(range(8), 3)
 
 
 def broken(seed):
@@ -57,7 +58,7 @@ def test_order_and_duplicates_of_messages_change_no_verdict(seed):
     assert plain(often) == plain(once)
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", some(range(16), 4))
 def test_a_verdict_is_never_contradicted_by_its_own_counts(seed):
     """Neither by the probes that it quotes, nor by the packets that were counted per router."""
     world, _ = broken(seed)

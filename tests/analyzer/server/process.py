@@ -16,6 +16,14 @@ import httpx
 from tests.analyzer.certificates import Authority
 
 ROOT = Path(__file__).parents[3]
+_RUN = (
+    "import sys; from importlib import import_module; from analyzer import cli\n"
+    "for name, number in {settings!r}.items():\n"
+    "    module, _, setting = name.rpartition('.')\n"
+    "    getattr(import_module(module), setting)  # a name that is none is no setting\n"
+    "    setattr(import_module(module), setting, number)\n"
+    "raise SystemExit(cli.main())"
+)
 
 
 class Process:
@@ -29,8 +37,14 @@ class Process:
         *,
         more: str = "",
         environ: Mapping[str, str] | None = None,
+        settings: Mapping[str, float] | None = None,
     ) -> None:
-        """Take `folder` for the configuration and the database; `more` is of the former."""
+        """Take `folder` for the configuration and the database; `more` is of the former.
+
+        `settings` are numbers of modules, by their full names, that the process runs with: limits
+        in seconds that a test would have to wait for, and those that it must not run into.
+        """
+        self._settings = dict(settings or {})
         self.config = folder / "analyzer.toml"
         self.database = folder / "state" / "netagent.duckdb"
         self._environ = {**os.environ, "PYTHONPATH": str(ROOT), **(environ or {})}
@@ -44,7 +58,7 @@ class Process:
 
     def __enter__(self) -> Self:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "analyzer.cli", "serve", "--config", str(self.config)],
+            [sys.executable, *self._program(), "serve", "--config", str(self.config)],
             stderr=subprocess.PIPE,
             text=True,
             env=self._environ,
@@ -56,6 +70,11 @@ class Process:
                 self.url = self.log[-1]["url"]
                 return self
         raise AssertionError(self.log)
+
+    def _program(self) -> list[str]:
+        if not self._settings:
+            return ["-m", "analyzer.cli"]
+        return ["-c", _RUN.format(settings=self._settings)]
 
     def __exit__(self, *_: object) -> None:
         self.kill()

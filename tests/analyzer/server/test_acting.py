@@ -106,7 +106,7 @@ class World:
 
 def on(story):
     async def main():
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             await story()
 
     asyncio.run(main())

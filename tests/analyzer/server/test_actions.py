@@ -99,6 +99,7 @@ def test_an_incident_that_is_told_is_acted_upon_and_once_over_restarts(tmp_path,
         metrics = (await lab.http.get("/metrics")).text
         assert 'netagent_actions_total{step="done",verb="recompute"} 1.0' in metrics
         assert "netagent_actions_breaker_open 0.0" in metrics
+        await until(lambda: not lab.analyzer.acting.broker.news)  # all is written down
 
     async def after(lab):
         agents = await driven(lab)

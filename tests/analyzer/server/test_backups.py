@@ -52,7 +52,7 @@ async def running(folder, peer=None):
 
 def on(folder, work, **fields):
     async def inside():
-        async with asyncio.timeout(20), running(folder, **fields) as (analyzer, client):
+        async with asyncio.timeout(60), running(folder, **fields) as (analyzer, client):
             return await work(analyzer, client)
 
     return asyncio.run(inside())
@@ -115,17 +115,15 @@ class Pushes(threading.Thread):
     def __init__(self, analyzer, first_ns):
         super().__init__()
         self.client, self.start_ns = analyzer.client(), first_ns
-        self.acknowledged, self.slowest_s = [], 0.0
+        self.acknowledged = []
         self.stopping = threading.Event()
 
     def run(self):
         with contextlib.suppress(httpx.HTTPError), self.client:
             while not self.stopping.is_set():
                 for host in ("h0", "h1"):
-                    began_s = time.monotonic()
                     answer = self.client.post("/v1/summaries", **summary(host, self.start_ns))
                     assert answer.status_code == 200
-                    self.slowest_s = max(self.slowest_s, time.monotonic() - began_s)
                     self.acknowledged.append((host, self.start_ns))
                 self.start_ns += WIDTH_NS
 

@@ -45,8 +45,8 @@ from tests.conftest import require
 from tests.waiting import until
 
 NOWHERE = Ovn(northbound=("unix:/nowhere",), southbound=("unix:/nowhere",))
-BACK_S = 5.0
-LONG_S = 30.0
+BACK_S = 30.0
+LONG_S = 60.0
 
 
 class FakeLink:

@@ -25,7 +25,7 @@ from analyzer.server.diagnosing import (
 from analyzer.server.problems import Problem
 from netagent.model.errors import CapabilityMissing
 from netagent.model.ids import EndpointId
-from tests.waiting import until
+from tests.waiting import leaping, until
 
 
 def pairs(count):
@@ -73,7 +73,7 @@ def on(work):
         walks, told = Walks(), []
         diagnoses = Diagnoses(walks.walk, told.append, clock=paused())
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(100):
                 await work(diagnoses, walks, told)
         finally:
             await diagnoses.stop()
@@ -183,11 +183,16 @@ def test_when_its_budget_is_over_it_ends_with_what_it_has(is_its_turn):
         if not is_its_turn:
             first = diagnoses.begin("other", *asked(pairs(1)), budget_s=60)
             await until(lambda: walks.asked)
-        mine = diagnoses.begin("ops", *asked(pairs(2 * BATCH)), budget_s=0.2)
+        leap = leaping(asyncio.get_running_loop())
+        mine = diagnoses.begin("ops", *asked(pairs(2 * BATCH)), budget_s=30)
         if is_its_turn:
             walks.let()
+            await until(lambda: len(walks.asked) == 2)
+        await asyncio.sleep(0)  # it has begun, or begins to wait
+        assert mine.phase is Phase.RUNNING
+        leap(30)
         await until(lambda: mine.phase is Phase.FAILED)
-        assert mine.error == "its 0.2 s are over"
+        assert mine.error == "its 30 s are over"
         assert len(mine.results) == (BATCH if is_its_turn else 0)
         assert told[-1] == mine.id
         assert walks.under_way == (0 if is_its_turn else 1)

@@ -233,7 +233,7 @@ async def recovered(cluster):
 
 def through(folder, choose):
     async def inside():
-        async with asyncio.timeout(60), running(folder) as cluster:
+        async with asyncio.timeout(180), running(folder) as cluster:
             shown, unstored = await through_a_full_disk(cluster, choose(cluster))
             return shown, unstored, await recovered(cluster)
 
@@ -268,7 +268,7 @@ def test_with_a_store_that_refuses_it_is_the_same(tmp_path):
 
 def test_a_disk_that_is_slow_is_told_while_it_stores_and_after(tmp_path):
     async def inside():
-        async with asyncio.timeout(60), running(tmp_path) as cluster:
+        async with asyncio.timeout(180), running(tmp_path) as cluster:
             await cluster.live(1)
             store, gate = cluster.analyzer.store, asyncio.Event()
             put = store.put
@@ -297,7 +297,7 @@ def test_a_disk_that_is_slow_is_told_while_it_stores_and_after(tmp_path):
 
 def test_after_a_full_disk_a_host_that_never_delivers_again_is_told_in_the_end(tmp_path):
     async def inside():
-        async with asyncio.timeout(60), running(tmp_path) as cluster:
+        async with asyncio.timeout(180), running(tmp_path) as cluster:
             await cluster.live(2)
             full = Full(cluster.analyzer.store)
             full.fill()

@@ -74,7 +74,7 @@ async def asked(connection, request=GET):
 
 def on(authority, work):
     async def inside():
-        async with asyncio.timeout(30), serving(authority) as port:
+        async with asyncio.timeout(90), serving(authority) as port:
             return await work(port)
 
     return asyncio.run(inside())

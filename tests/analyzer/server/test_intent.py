@@ -154,7 +154,7 @@ def test_an_analyzer_reads_the_controller_of_its_configuration(tmp_path):
     ovn = Ovn(northbound=(central.remote,), southbound=(central.remote,))
 
     async def work(lab):
-        await until(lambda: not lab.analyzer.controller.intent.away, within_s=15.0)
+        await until(lambda: not lab.analyzer.controller.intent.away, within_s=60.0)
         told = (await lab.http.get(PATH)).json()
         assert [each["name"] for each in told["ports"]] == [f"ns0_pod-{n}" for n in range(4)]
         status = (await lab.http.get("/v1/status")).json()["controller"]

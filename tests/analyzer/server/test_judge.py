@@ -83,7 +83,7 @@ def on(work):
     """Run `work(bench)` beside the judge's worker."""
 
     async def inside():
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             bench = Bench()
             await bench.judge.begin(bench.recall, bench.refused.append)
             worker = asyncio.create_task(bench.judge.run())

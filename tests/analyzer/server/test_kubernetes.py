@@ -131,7 +131,7 @@ def on(server, monkeypatch, folder, work, **fields):
     monkeypatch.setattr(kubernetes, "Api", server)
 
     async def inside():
-        async with asyncio.timeout(60), running(folder, **fields) as analyzer:
+        async with asyncio.timeout(120), running(folder, **fields) as analyzer:
             return await work(analyzer)
 
     return asyncio.run(inside())

@@ -21,7 +21,7 @@ HEADER = records.Header(netagent="test", window_s=5, probe_port=18515)
 
 def on(folder, work):
     async def inside():
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             link = await ProcessLink.open()
             try:
                 ready = await link.receive()

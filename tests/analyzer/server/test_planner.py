@@ -38,7 +38,7 @@ def run_until(work, reached):
             assert not running.done()
             return reached()
 
-        await until(well, within_s=20)
+        await until(well, within_s=60)
         running.cancel()
 
     asyncio.run(main())

@@ -196,7 +196,7 @@ def on(folder, work, **fields):
     """Run `work(lab)` against an analyzer whose database lies in `folder`."""
 
     async def inside():
-        async with asyncio.timeout(20), running(folder, **fields) as lab:
+        async with asyncio.timeout(60), running(folder, **fields) as lab:
             return await work(lab)
 
     return asyncio.run(inside())

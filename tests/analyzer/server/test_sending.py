@@ -15,7 +15,7 @@ def on(work):
         ours, theirs = socket.socketpair()
         sender = Sender(ours)
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await work(sender, theirs)
         finally:
             sender.drop()

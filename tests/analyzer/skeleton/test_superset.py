@@ -9,6 +9,7 @@ from analyzer.skeleton.positions import scattered
 from analyzer.skeleton.series import basic_edges
 from analyzer.skeleton.superset import ANY, superset
 from netagent.model.task import Parallelism
+from tests.length import some
 
 JOB = Parallelism(4, 8)
 HOW = Scatter(missing=0.1, paired=0.3)
@@ -68,7 +69,7 @@ def test_stages_too_close_in_time_are_one_block():
     assert safe(work, found, mine)
 
 
-LATE = [s / 2 for s in range(1, 9)]
+LATE = some([s / 2 for s in range(1, 9)], 4)
 
 
 @pytest.mark.parametrize("late_s", LATE)

@@ -87,13 +87,13 @@ def test_a_backup_holds_what_was_stored_before_it_and_nothing_of_what_came_meanw
 
         async def between():
             place[0] += 40_000
-            await fill(store, place[0], 10_000, size=40)
+            await fill(store, place[0], 2_000, size=40)
             await store.put_task(Task("after", declared=True))
 
         monkeypatch.setattr(backup, "copied", Paused(between))
         folder, made = await store.back_up("one")
         assert made.summaries == len(before)
-        assert await store.usage() == (len(before) + 5 * 10_000, 700 * 2_000 + 50_000 * 40)
+        assert await store.usage() == (len(before) + 5 * 2_000, 700 * 2_000 + 10_000 * 40)
         return before, folder
 
     before, folder = using(path, work)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from analyzer.store import parquet as module
 from analyzer.store.parquet import HALF, Parquet, names_of
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError
 
@@ -85,13 +86,14 @@ def test_damage_is_told(parquet, tmp_path, damage):
     assert not (tmp_path / "all.parquet").exists()
 
 
-def test_more_than_fits_into_memory_is_spilled(parquet, tmp_path):
+def test_more_than_fits_into_memory_is_spilled(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "MEMORY_LIMIT", "32MB")
     path = tmp_path / "a.parquet"
     query = "SELECT hash(range) AS name, range AS number FROM range($rows) ORDER BY name"
-    parquet.write(path, query, {"rows": 20_000_000})
-    assert parquet.rows("SELECT count(*) FROM read_parquet($files)", {"files": str(path)}) == [
-        (20_000_000,)
-    ]
+    with Parquet(tmp_path / "spill") as parquet:
+        parquet.write(path, query, {"rows": 2_500_000})
+        count = parquet.rows("SELECT count(*) FROM read_parquet($files)", {"files": str(path)})
+    assert count == [(2_500_000,)]
 
 
 def test_what_takes_long_can_be_interrupted(parquet):

@@ -96,7 +96,7 @@ def test_who_leaves_registers_without_endpoints_and_says_so_to_its_peers(
             asyncio.create_task(membership.register()),
             asyncio.create_task(membership.follow_pinglist()),
         }
-        await asyncio.wait_for(announced.wait(), 10)
+        await asyncio.wait_for(announced.wait(), 60)
         for each in working:
             each.cancel()
         await asyncio.wait(working)

@@ -34,6 +34,13 @@ def test_no_flow_is_nearer_than_the_nearest(flows, packet):
             assert len(near.failed) == min(fails) == ovs_naive.failing_terms(near.flow, header)
 
 
+def test_an_option_of_a_tunnel_that_is_not_there_is_not_zero():
+    flows = table("priority=9,tun_metadata0=0x0,in_port=3 actions=drop").flows
+    assert set(nearest(flows, Header(in_port=1)).failed) == {"tun_metadata0", "in_port"}
+    assert nearest(flows, Header(in_port=3)).failed == ("tun_metadata0",)
+    assert nearest(flows, Header(in_port=3, tun_present=1)) is None
+
+
 def test_the_higher_priority_wins_whatever_the_order():
     flows = table("priority=1 actions=drop", "priority=9,ip actions=output:1")
     assert flows.look_up(Header(eth_type=0x800)).flow.priority == 9

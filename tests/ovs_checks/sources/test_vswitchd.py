@@ -262,7 +262,7 @@ def test_bad_answers_are_protocol_errors(rundir, pieces, error):
 
 def test_silence_is_bounded_in_time(rundir):
     """Neither a server that says nothing nor one that never finishes can hold us."""
-    for pause_s in (10, 0):
+    for pause_s in (100, 0):
         gate = threading.Event()
 
         def trickle(_, gate=gate, pause_s=pause_s):
@@ -275,7 +275,7 @@ def test_silence_is_bounded_in_time(rundir):
             began = time.monotonic()
             with pytest.raises(Unreachable, match="timeout"):
                 Vswitchd(rundir, timeout_s=0.1).command("version")
-            assert time.monotonic() - began < 8  # the server would be silent for longer
+            assert time.monotonic() - began < 60  # the server would be silent for longer
             gate.set()
 
 

@@ -17,6 +17,7 @@ from analyzer.simulate.fabric import Fabric
 from netagent.model.evidence import EvidenceKind
 from netagent.model.path import link, rnic, switch
 from tests.analyzer.localize.test_votes import named_in, said
+from tests.length import some
 
 SPINE = switch("spine-1")
 SHAPE = {"rails": 4, "ports": 16, "tasks": 1, "probes": 12}
@@ -102,7 +103,7 @@ def test_a_switch_is_named_by_some_of_the_pairs_and_explains_the_others(seed, ra
 
 
 @pytest.mark.usefixtures("few")
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", some(range(8), 4))
 def test_nobody_else_is_named_beside_it(seed):
     lossy = link("leaf-s0-r0", "spine-0")
     fabric = Fabric(seed=seed, loss={SPINE: 1.0, lossy: 0.4}, **SHAPE)

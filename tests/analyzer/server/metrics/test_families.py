@@ -31,18 +31,18 @@ def counted(text):
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """Return all samples of 40,000 RNICs, and the text of them."""
+    """Return all samples of 8,000 RNICs, and the text of them; `make bench` has 40,000."""
 
     async def inside():
         async with running(tmp_path_factory.mktemp("large")) as analyzer:
-            await fill(analyzer, rnics=40_000)
+            await fill(analyzer, rnics=8_000)
             return gathered(analyzer, told(analyzer.clock()), 0)
 
     samples = asyncio.run(inside())
     return samples, text_of(samples)
 
 
-def test_forty_thousand_rnics_have_no_more_series_than_are_documented(large):
+def test_thousands_of_rnics_have_no_more_series_than_are_documented(large):
     _, text = large
     series, families = counted(text), {each.name: each for each in FAMILIES}
     assert set(series) <= set(families)

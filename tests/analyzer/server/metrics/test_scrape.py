@@ -22,7 +22,7 @@ PROMETHEUS = (  # what Prometheus 2.42 asks for
 
 def on(folder, work):
     async def inside():
-        async with asyncio.timeout(30), running(folder) as analyzer:
+        async with asyncio.timeout(90), running(folder) as analyzer:
             return await work(analyzer, Scrapes(analyzer))
 
     return asyncio.run(inside())

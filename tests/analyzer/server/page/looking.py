@@ -172,7 +172,7 @@ def on(folder: Path, work: Callable[[Looking], Awaitable[T]], **fields: Any) -> 
     """Run `work` against such an analyzer."""
 
     async def inside() -> T:
-        async with asyncio.timeout(30), looking(folder, **fields) as looked:
+        async with asyncio.timeout(90), looking(folder, **fields) as looked:
             return await work(looked)
 
     return asyncio.run(inside())

@@ -39,7 +39,7 @@ class Listener:
         self._news.set()
 
     async def until(self, condition):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not condition(self):
                 self._news.clear()
                 await self._news.wait()
@@ -52,7 +52,7 @@ class Listener:
         return [each for each in self.heard if each[0] == kind]
 
     async def ended(self):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await self._work
 
     async def close(self):

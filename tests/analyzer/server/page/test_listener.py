@@ -17,6 +17,7 @@ from analyzer.server.identity import CONNECTIONS, MAX_CONNECTIONS, REFUSED
 from analyzer.server.page.guard import KNOWN
 from analyzer.server.page.listener import MAX_ALL, STRANGERS, PageProtocol
 from tests.analyzer.certificates import Authority
+from tests.analyzer.receiver import free_port
 from tests.analyzer.server.process import Process
 from tests.waiting import wait_until
 
@@ -28,50 +29,56 @@ def authority(tmp_path_factory):
     return Authority(tmp_path_factory.mktemp("ca"))
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]
+PATIENT = {"page__listener__HANDSHAKE_S": 60.0, "page__listener__MESSAGE_S": 60.0}
+"""For tests of how many there are: a busy machine is slow to let them all in."""
 
 
 def browser(port, context):
     return httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=context, trust_env=False)
 
 
-def serving(folder, authority, port, more=TENANTS):
-    return Process(folder, authority, more=f'[page]\nlisten = "127.0.0.1:{port}"\n{more}')
+def serving(folder, authority, port, **settings):
+    more = f'[page]\nlisten = "127.0.0.1:{port}"\n{TENANTS}'
+    named = {f"analyzer.server.{name.replace('__', '.')}": n for name, n in settings.items()}
+    return Process(folder, authority, more=more, settings=named)
 
 
-def test_a_browser_comes_by_a_link_or_by_a_certificate(authority, tmp_path):
+@pytest.fixture(scope="module")
+def served(authority, tmp_path_factory):
+    """Return an analyzer, and the port of its page."""
     port = free_port()
-    with serving(tmp_path, authority, port) as analyzer:
-        with browser(port, authority.client()) as stranger:
-            assert stranger.get("/").status_code == 200
-            assert stranger.get("/v1/views/now").status_code == 401
-            with analyzer.client(authority.client("admin")) as admin:
-                url = admin.post("/v1/sessions", json={}).json()["url"]
-            assert stranger.get(url).status_code == 303
-            assert stranger.get("/v1/views/now").json()["state"] == "starting"
-            assert stranger.get(url).headers["location"] == "/"  # it is in already
-            with browser(port, authority.client()) as another:
-                assert another.get(url).status_code == 403
-            with stranger.stream("GET", "/v1/views/events") as events:
-                lines = events.iter_lines()
-                wait_until(lambda: next(lines).startswith("event: tick"), rest=lambda _: None)
-        for name, status in (("admin", 200), ("tenant-a", 200), ("h0", 403)):
-            with browser(port, authority.client(name)) as known:
-                assert known.get("/v1/views/now").status_code == status
-        assert analyzer.stop()[0] == 0
+    with serving(tmp_path_factory.mktemp("served"), authority, port, **PATIENT) as analyzer:
+        yield analyzer, port
 
 
-def test_a_certificate_of_another_authority_is_no_certificate(authority, tmp_path):
-    port = free_port()
+def test_a_browser_comes_by_a_link_or_by_a_certificate(authority, served):
+    analyzer, port = served
+    with browser(port, authority.client()) as stranger:
+        assert stranger.get("/").status_code == 200
+        assert stranger.get("/v1/views/now").status_code == 401
+        with analyzer.client(authority.client("admin")) as admin:
+            url = admin.post("/v1/sessions", json={}).json()["url"]
+        assert stranger.get(url).status_code == 303
+        assert stranger.get("/v1/views/now").json()["state"] == "starting"
+        assert stranger.get(url).headers["location"] == "/"  # it is in already
+        with browser(port, authority.client()) as another:
+            assert another.get(url).status_code == 403
+        with stranger.stream("GET", "/v1/views/events") as events:
+            lines = events.iter_lines()
+            wait_until(lambda: next(lines).startswith("event: tick"), rest=lambda _: None)
+    for name, status in (("admin", 200), ("tenant-a", 200), ("h0", 403)):
+        with browser(port, authority.client(name)) as known:
+            assert known.get("/v1/views/now").status_code == status
+
+
+def test_a_certificate_of_another_authority_is_no_certificate(authority, served, tmp_path):
+    _, port = served
     foreign = authority.client()
     foreign.load_cert_chain(*map(str, Authority(tmp_path, "stranger").sign("admin")))
-    with serving(tmp_path, authority, port):
-        with browser(port, foreign) as stranger, pytest.raises(httpx.HTTPError):
-            stranger.get("/v1/views/now")
-        with pytest.raises(httpx.HTTPError):
-            httpx.get(f"http://127.0.0.1:{port}/", trust_env=False)
+    with browser(port, foreign) as stranger, pytest.raises(httpx.HTTPError):
+        stranger.get("/v1/views/now")
+    with pytest.raises(httpx.HTTPError):
+        httpx.get(f"http://127.0.0.1:{port}/", trust_env=False)
 
 
 def test_streams_end_when_the_analyzer_stops(authority, tmp_path):
@@ -82,14 +89,14 @@ def test_streams_end_when_the_analyzer_stops(authority, tmp_path):
         admin.stream("GET", "/v1/views/events") as events,
     ):
         next(events.iter_lines())
-        status, took_s, log = analyzer.stop()
-    assert (status, took_s < 3) == (0, True)
+        status, _, log = analyzer.stop()
+    assert status == 0
     assert "connections_abandoned" not in [each["event"] for each in log]
 
 
 def answers(context, port):
     """Return whether a connection more is served."""
-    plain = socket.create_connection(("127.0.0.1", port), timeout=10)
+    plain = socket.create_connection(("127.0.0.1", port), timeout=30)
     try:
         with context.wrap_socket(plain, server_hostname="127.0.0.1") as one_more:
             one_more.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
@@ -105,13 +112,13 @@ def test_of_one_address_so_many_connections_are_held_and_others_come_in_afterwar
 ):
     port = free_port()
     context = authority.client()
-    with serving(tmp_path, authority, port):
+    with serving(tmp_path, authority, port, identity__MAX_CONNECTIONS=8, **PATIENT):
 
         def connect():
-            plain = socket.create_connection(("127.0.0.1", port), timeout=10)
+            plain = socket.create_connection(("127.0.0.1", port), timeout=30)
             return context.wrap_socket(plain, server_hostname="127.0.0.1")
 
-        held = [connect() for _ in range(MAX_CONNECTIONS)]
+        held = [connect() for _ in range(8)]
         assert not answers(context, port)
         for each in held:
             each.close()
@@ -130,11 +137,13 @@ before a request that never comes."""
 
 
 def test_who_sends_a_little_now_and_then_is_hung_up_on(authority, tmp_path):
+    """However long it goes on: what is sent comes twenty times in the time that there is."""
     port = free_port()
-    with serving(tmp_path, authority, port), contextlib.ExitStack() as stack:
+    served = serving(tmp_path, authority, port, page__listener__MESSAGE_S=2.0)
+    with served, contextlib.ExitStack() as stack:
         held = {}
         for what, (first, _) in BEGUN.items():
-            plain = socket.create_connection(("127.0.0.1", port), timeout=10)
+            plain = socket.create_connection(("127.0.0.1", port), timeout=30)
             held[what] = stack.enter_context(
                 authority.client().wrap_socket(plain, server_hostname="127.0.0.1")
             )
@@ -148,18 +157,20 @@ def test_who_sends_a_little_now_and_then_is_hung_up_on(authority, tmp_path):
                     del held[what]
             return held
 
-        wait_until(lambda: not left(), "all are hung up on", 40)
+        wait_until(lambda: not left(), "all are hung up on")
 
 
 def test_who_takes_no_answer_holds_no_connection(authority, tmp_path):
     """Of one address as many as may be held ask for more than buffers have, and never read."""
     port, context = free_port(), authority.client()
     asked = b"GET /static/page.css HTTP/1.1\r\nhost: x\r\n\r\n" * 500
-    with serving(tmp_path, authority, port), contextlib.ExitStack() as stack:
-        for _ in range(MAX_CONNECTIONS):
+    limits = {"identity__MAX_CONNECTIONS": 8, "page__listener__STALLED_S": 5}
+    served = serving(tmp_path, authority, port, **PATIENT | limits)
+    with served, contextlib.ExitStack() as stack:
+        for _ in range(8):
             plain = stack.enter_context(socket.socket())
             plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            plain.settimeout(10)
+            plain.settimeout(30)
             plain.connect(("127.0.0.1", port))
             wrapped = context.wrap_socket(plain, server_hostname="127.0.0.1")
             stack.enter_context(wrapped).sendall(asked)

@@ -37,7 +37,7 @@ class Clock:
 def running(work):
     async def inside():
         judge, clock = Judge(), Clock()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await work(Looks(judge, clock), judge, clock)
 
     asyncio.run(inside())

@@ -60,7 +60,7 @@ def test_a_router_that_was_forgotten_is_asked_and_may_be_silent(kernel, monkeypa
     monkeypatch.setattr(hops, "POLL_S", 0.0)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as router:
         router.bind(("127.0.0.1", 0))
-        router.settimeout(5)
+        router.settimeout(30)
         monkeypatch.setattr(hops, "DISCARD", router.getsockname()[1])
         monkeypatch.setattr(hops, "_route", lambda *_: Route("127.0.0.1"))
         neighbours += ["", "", MAC]

@@ -412,7 +412,7 @@ class Following:
         self.changed = asyncio.Event()
 
     async def until(self, condition) -> None:
-        await until(condition, within_s=5, rest=self._next)
+        await until(condition, rest=self._next)
 
     async def _next(self, _: float) -> None:
         await self.changed.wait()

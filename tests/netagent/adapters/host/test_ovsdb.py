@@ -44,7 +44,7 @@ class Database:
         os.kill(int((self._folder / "ovsdb.pid").read_text()), number)
 
     def vsctl(self, *words: str) -> str:
-        common = ("ovs-vsctl", "--no-wait", f"--db=unix:{self.socket}", "--timeout=10")
+        common = ("ovs-vsctl", "--no-wait", f"--db=unix:{self.socket}", "--timeout=60")
         done = subprocess.run([*common, *words], check=True, stdout=subprocess.PIPE, text=True)
         return done.stdout
 

@@ -66,7 +66,7 @@ async def taking(socket: Path):
 
 def with_vswitchd(database, story):
     async def main():
-        async with timeout(30), taking(database.socket) as vswitchd:
+        async with timeout(60), taking(database.socket) as vswitchd:
             await story()
             return vswitchd.seen
 

@@ -161,9 +161,10 @@ def test_a_daemon_that_goes_on_lacking_a_bridge_is_not(tmp_path):
 
 def test_a_daemon_that_is_slow_to_answer_once_is_not_hung(tmp_path):
     async def story(fake: FakeVswitchd) -> list[str | None]:
-        watch, said = VswitchdWatch(tmp_path, answer_s=0.05), []
+        watch, said = VswitchdWatch(tmp_path), []
         for answers in ({}, {"ofproto/list": "br-int"}, {}, {}, {}, {"dpif/show": DPIF}):
             fake.answers = answers
+            watch._answer_s = 60 if answers else 0.05
             await watch.look(connected=True, bridges={"br-int"}, ports=set())
             said.append(watch.down)
         return said

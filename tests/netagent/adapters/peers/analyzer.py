@@ -74,7 +74,7 @@ class FakeAnalyzer:
 
     async def heard(self, count: int) -> list[Asked]:
         """Wait until `count` requests came."""
-        async with timeout(10), self.came:
+        async with timeout(30), self.came:
             await self.came.wait_for(lambda: len(self.asked) >= count)
         return self.asked
 

@@ -7,11 +7,12 @@ from contextlib import suppress
 import pytest
 
 from netagent.adapters.clock import now_ns
+from netagent.adapters.probes import pace as module
 from netagent.adapters.probes.bell import GATHER_NS
 from netagent.adapters.probes.pace import QUIET_NS, STALL_NS, Pace
 from netagent.concurrency import timeout
 
-FAR_NS = 60_000_000_000
+FAR_NS = 600_000_000_000
 
 
 class Steps:
@@ -54,7 +55,7 @@ async def run(steps):
     pace = Pace(steps)
     task = asyncio.create_task(pace.run())
     try:
-        async with timeout(10):
+        async with timeout(60):
             await steps.done.wait()
     finally:
         task.cancel()
@@ -92,7 +93,9 @@ def test_a_stall_counts_on_both_sides_of_the_moment_that_it_lasted_beyond():
     assert pace.take_stalled_ns(until_ns=now_ns()) == 0
 
 
-def test_what_arrives_on_a_busy_host_gathers_first():
+def test_what_arrives_on_a_busy_host_gathers_first(monkeypatch):
+    monkeypatch.setattr(module, "QUIET_NS", FAR_NS)
+
     async def scenario():
         steps = Steps(after(FAR_NS), after(FAR_NS))
         asyncio.get_running_loop().call_soon(steps.arrive)
@@ -119,9 +122,12 @@ def test_what_arrives_on_a_quiet_host_is_served_at_once():
     asyncio.run(scenario())
 
 
-def test_a_step_that_is_due_sooner_than_the_gathering_ends_is_not_put_off():
+def test_a_step_that_is_due_sooner_than_the_gathering_ends_is_not_put_off(monkeypatch):
+    monkeypatch.setattr(module, "QUIET_NS", FAR_NS)
+
     async def scenario():
         steps = Steps(after(GATHER_NS // 4), after(FAR_NS))
+        steps.gather_ns = FAR_NS  # it would be put off for longer than this waits
         asyncio.get_running_loop().call_soon(steps.arrive)
         await run(steps)
         assert len(steps.stepped_ns) == 2

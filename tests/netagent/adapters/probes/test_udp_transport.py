@@ -43,7 +43,7 @@ def pair():
 
 def drained(transport, session, *, until, due_ns=wall_ns):
     """Read what comes until that holds."""
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + 60
     with select.epoll() as epoll:
         for fd in transport.descriptors():
             epoll.register(fd, select.EPOLLIN)
@@ -53,10 +53,12 @@ def drained(transport, session, *, until, due_ns=wall_ns):
                 transport.read(fd, events, session, woken_ns=wall_ns(), due_ns=due_ns())
 
 
-@pytest.mark.parametrize(("late_s", "least_ns"), [(-1, 0), (0.5, 300_000_000)])
-def test_a_reply_that_was_to_be_read_later_was_not_late(pair, late_s, least_ns):
+@pytest.mark.parametrize(
+    ("late_s", "least_ns", "most_ns"), [(-1, 0, SECOND // 2), (0.5, 300_000_000, 60 * SECOND)]
+)
+def test_a_reply_that_was_to_be_read_later_was_not_late(pair, late_s, least_ns, most_ns):
     near, far = pair
-    session = ProbeSession(session=7, timeout_ns=5 * SECOND)
+    session = ProbeSession(session=7, timeout_ns=60 * SECOND)
     flow = FlowId(A, B, near.ports[0])
     answering = far._answering
     for n in range(2):  # the second reply tells how long the first was held
@@ -73,7 +75,7 @@ def test_a_reply_that_was_to_be_read_later_was_not_late(pair, late_s, least_ns):
 
     drained(near, session, until=told, due_ns=lambda: wall_ns() - round(late_s * SECOND))
     assert [type(each) for each in events] == [ProbeReplied, ProbeReplied, ProbeMeasured]
-    assert least_ns <= events[-1].prober_ns < least_ns + 300_000_000
+    assert least_ns <= events[-1].prober_ns < most_ns
     assert near.urgent() != near.descriptors()
 
 

@@ -94,7 +94,7 @@ def test_a_device_and_the_interface_of_its_container_are_read_together(rdma, tmp
 
     async def compare():
         rdma._bypass = Heard()
-        async with timeout(10), TaskGroup() as group:
+        async with timeout(60), TaskGroup() as group:
             running = group.create_task(rdma._keep_comparing())
             await rdma._bypass.came.wait()
             running.cancel()

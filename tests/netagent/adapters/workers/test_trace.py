@@ -130,12 +130,19 @@ def test_what_goes_wrong_is_a_typed_error(worker, script, error, text):
         asyncio.run(worker(script).trace(REQUEST))
 
 
-def test_a_worker_that_hangs_is_killed(worker, tmp_path):
-    made = worker(f"echo $$ >{tmp_path}/pid; exec sleep 600", spare_s=0.3)
+def test_a_worker_that_hangs_is_killed(worker, monkeypatch):
+    started, start = [], asyncio.create_subprocess_exec
+
+    async def noted(*words, **fields):
+        started.append(await start(*words, **fields))
+        return started[-1]
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", noted)
+    made = worker("exec sleep 600", spare_s=0.1)
     with pytest.raises(Unreachable, match="timeout"):
         asyncio.run(made.trace(REQUEST))
     with pytest.raises(ProcessLookupError):
-        os.kill(int((tmp_path / "pid").read_text()), 0)
+        os.kill(started[0].pid, 0)
 
 
 def test_a_second_trace_is_refused_while_one_is_at_work_and_not_after(worker):

@@ -10,7 +10,6 @@ import pytest
 
 from netagent.adapters.workers import vswitch
 from netagent.adapters.workers.vswitch import VswitchWorker
-from netagent.concurrency import timeout
 from netagent.config import AgentConfig, AnalyzerConfig
 from netagent.model.endpoint import Endpoint
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError, Unreachable
@@ -138,13 +137,20 @@ def test_what_goes_wrong_is_a_typed_error_and_the_next_question_is_heard(
 
 
 @pytest.mark.parametrize(("first", "said"), [("echo ready", "timeout"), ("", "not ready in time")])
-def test_a_worker_that_hangs_is_killed(worker, tmp_path, monkeypatch, first, said):
-    monkeypatch.setattr(vswitch, "START_S", 0.3)
-    made = worker(f"echo $$ >{tmp_path}/pid; exec sleep 600", deadline_s=0.3, first=first)
+def test_a_worker_that_hangs_is_killed(worker, monkeypatch, first, said):
+    started, start = [], asyncio.create_subprocess_exec
+
+    async def noted(*words, **fields):
+        started.append(await start(*words, **fields))
+        return started[-1]
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", noted)
+    monkeypatch.setattr(vswitch, "START_S", 60 if first else 0.1)
+    made = worker("exec sleep 600", deadline_s=0.1, first=first)
     with pytest.raises(Unreachable, match=said):
         asyncio.run(made.flows("br-int", None))
     with pytest.raises(ProcessLookupError):
-        os.kill(int((tmp_path / "pid").read_text()), 0)
+        os.kill(started[0].pid, 0)
 
 
 def test_who_stops_waiting_leaves_a_worker_to_the_next(worker, tmp_path):
@@ -155,9 +161,11 @@ def test_who_stops_waiting_leaves_a_worker_to_the_next(worker, tmp_path):
     )
 
     async def main():
-        with pytest.raises(TimeoutError):
-            async with timeout(0.1):
-                await made.flows("b", None)
+        first = asyncio.create_task(made.flows("b", None))
+        await until((tmp_path / "pid").exists)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
         next_one = asyncio.create_task(made.flows("b", None))
         await asyncio.to_thread((tmp_path / "go").write_text, "go\n")
         reply = await next_one
@@ -203,9 +211,8 @@ def test_an_idle_worker_ends(worker, monkeypatch):
     async def main():
         await made.flows("b", None)
         pid = made._process.pid
-        async with timeout(5):
-            await until(lambda: made._process is None)
-            await made._warming
+        await until(lambda: made._process is None)
+        await made._warming
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
 
