@@ -2,7 +2,7 @@
 """Silence: a host that should have sent a summary, and did not.
 
 The detector asks its agent for its status. An agent that begins anew is refused for seconds, and a
-busy host does not answer in time: both are reported after two windows in a row (DESIGN 21), a
+busy host does not answer in time: both are reported after two windows in a row (decision 21), a
 timeout not while the agent has begun recently or makes a trace. One that answers tells its wall
 clock: windows follow it, so that a wrong one keeps a host's summaries away. When most hosts are
 silent at once, something that they share is the reason; when that is over, and when the analyzer

@@ -34,7 +34,7 @@ means the same trouble."""
 OVERLAP_OF_SOME = 0.2
 """The same where the verdict quotes only some of its pairs. Chosen: the others are not compared."""
 FACT_CONFIDENCE = 0.98
-"""Confidence from which a verdict is a fact and confirms an incident at once (DESIGN 10). Chosen:
+"""Confidence from which a verdict is a fact and confirms an incident at once (decision 10). Chosen:
 above what a vote reaches, 0.975."""
 OF_HOSTS = {Layer.CONTAINER, Layer.HOST, Layer.RNIC}
 """Layers that votes name where a controller left something out of a host's tables."""

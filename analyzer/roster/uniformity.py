@@ -10,7 +10,7 @@ is a rollout under way, and told as one, whichever half is ahead.
 
 Nothing of it is kept over a restart: hosts say what they have once a minute, and the two minutes
 that are read again hold all of them. What turned to what before is not known then, and seen again
-as the next hosts turn. It accuses nobody and votes on nothing (DESIGN.md, 113).
+as the next hosts turn. It accuses nobody and votes on nothing (decision 113).
 """
 
 from collections import Counter, defaultdict

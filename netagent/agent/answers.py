@@ -55,7 +55,7 @@ BURST_DEADLINE_S = 3.0
 default)."""
 MAX_COUNT = 200
 """Packets per router, at most, that one request may send. Chosen: twice what the analyzer asks for
-(DESIGN.md, 2)."""
+(decision 2)."""
 MIN_SIZE, MAX_SIZE = 64, 9_600
 """Bytes of a packet that is counted. Chosen: the least that all headers fit into, and a jumbo frame
 with its outer headers."""

@@ -20,7 +20,7 @@ from netagent.model.pinglist import Target
 
 PINGS_PER_PORT = 2
 """Pings in a row on one source port. The second reply carries the first one's responder delay
-(DESIGN.md, 4)."""
+(decision 4)."""
 CONFIRM_NS = 400_000_000
 """Twice the nanoseconds after which a target that lost a probe is visited again. Chosen: three
 failures in a row need seconds and not three rounds."""

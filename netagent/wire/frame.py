@@ -39,7 +39,7 @@ MAGIC = 0x6E615072
 """First four bytes of a frame: "naPr". Chosen: they identify probes among other packets."""
 VERSION = 2
 """Version of the frame's layout; other versions are refused. The second names the flow by its port
-(DESIGN.md, 14)."""
+(decision 14)."""
 _HEADER = struct.Struct("!IBBHIIII")
 _unpack = _HEADER.unpack_from
 _unpack_name = struct.Struct("!II").unpack_from

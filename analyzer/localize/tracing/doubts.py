@@ -36,7 +36,7 @@ READ_NS = 60_000_000_000
 enough to do, and tables change rarely."""
 HEALED_NS = 10_000_000_000
 """Nanoseconds without a loss after which a pair is healthy again. Chosen: two windows of five
-seconds (DESIGN 25)."""
+seconds (decision 25)."""
 _INSIDE = {Kind.RNIC, Kind.HOST, Kind.ENDPOINT, Kind.CONTAINER}
 """Kinds of components about which a trace of the hosts shows more than a vote."""
 

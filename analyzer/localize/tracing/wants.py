@@ -20,10 +20,10 @@ DEADLINE_S = 140.0
 """Seconds that a trace may take. Chosen: an agent may have to compile first, on a busy emulated
 machine."""
 VALID_NS = 60_000_000_000
-"""Nanoseconds for which a trace is trusted in which packets vanished (DESIGN 25). Chosen: the place
-rarely changes within a minute; then a new trace is made if still wanted."""
+"""Nanoseconds for which a trace is trusted in which packets vanished (decision 25). Chosen: it
+seldom changes within a minute; then a new trace is made if still wanted."""
 EMPTY_NS = 15_000_000_000
-"""Nanoseconds for which a pair's first trace is trusted in which nothing vanished (DESIGN 25).
+"""Nanoseconds for which a pair's first trace is trusted in which nothing vanished (decision 25).
 Chosen: it may have run before the fault. Each further empty trace of the pair is trusted for twice
 as long as the one before."""
 MAX_EMPTY_NS = 240_000_000_000

@@ -46,7 +46,7 @@ enough to read."""
 ENDS_NAMED = 3
 """Endpoints, of several, that are named for never being traced. Chosen: to be read."""
 VOTE_CONFIDENCE = 0.975
-"""Largest confidence of a vote (DESIGN 10). Of votes as sure as can be in simulated fabrics more
+"""Largest confidence of a vote (decision 10). Of votes as sure as can be in simulated fabrics more
 are right (docs/campaign.md); a vote infers, and stays below what a walk or a host's own finding
 states."""
 OPEN_CONFIDENCE = 0.97

@@ -17,7 +17,7 @@ from netagent.adapters.clock import wall_ns
 
 GATHER_NS = 2_000_000
 """Nanoseconds, at most, that a packet waits for others that the same wake-up serves. Chosen: kernel
-stamps make the wait harmless, and a wake-up costs more than a packet (DESIGN.md, 11)."""
+stamps make the wait harmless, and a wake-up costs more than a packet (decision 11)."""
 _MAX_ROUNDS = 256
 """Packets that one socket yields to a step; the rest of a flood waits for the next step. Chosen: no
 socket starves the others."""

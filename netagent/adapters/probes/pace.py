@@ -16,7 +16,7 @@ QUIET_NS = 10_000_000
 instead of gathering packets."""
 STALL_NS = 50_000_000
 """Nanoseconds by which a step must end late to be a stall. Chosen: ten times what scheduling alone
-costs (DESIGN.md, 22)."""
+costs (decision 22)."""
 STALLS_KEPT = 128
 """Stalls kept until their window is closed; the oldest go first. Chosen: it bounds memory, and a
 window needs only the longest."""

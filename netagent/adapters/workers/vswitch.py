@@ -49,7 +49,7 @@ VALIDATE_S = 15.0
 
 IDLE_S = 60.0
 """Seconds without a question after which the process ends. Chosen: questions of one incident come
-closer together (DESIGN.md, 20)."""
+closer together (decision 20)."""
 
 QUEUE = 8
 """Questions that may wait for the one at work; further ones are refused at once. Chosen: the last

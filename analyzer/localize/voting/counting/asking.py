@@ -17,7 +17,7 @@ WAY_PACKETS = 50
 """Packets sent to each router of each way that a host finds by itself. Chosen: two hosts' together
 show a loss of a few per cent, within a window."""
 PACKETS = 100
-"""Packets sent to each router of a counted flow (DESIGN 2). Chosen: shows a loss of a few per cent;
+"""Packets sent to each router of a counted flow (decision 2). Chosen: shows a loss of some percent;
 routers limit the rate of their answers."""
 SMALL_BYTES = 64
 """Bytes of a counted packet where small probes are lost too. Chosen: the smallest common size."""
