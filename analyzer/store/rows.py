@@ -7,7 +7,7 @@ anything. Those of an hour are its minutes' added up, so its quantiles are as ex
 of several minutes, or hours, are put together as they are.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from analyzer.history.files import TRIPS, What
@@ -37,6 +37,11 @@ MOST = 2**32 - 1
 """Most round trips of a bucket that are told. More would not be all, and quantiles not known."""
 SPREADING: Mapping[str, Any] = {"ratio": RATIO}
 """Parameters of what uses `spread`."""
+PART_ROWS = 65_536
+"""Rows of an hour that are made at a time. Chosen: so many pairs with their histograms fit into the
+memory that there is for it; an hour of 40,000 RNICs has five times as many, and did not."""
+ALL: Mapping[str, str | None] = {"first": "", "end": None}
+"""Parameters of an hour's query for all of its rows."""
 
 
 def known(files: str) -> str:
@@ -97,6 +102,39 @@ WRITE: Mapping[What, str] = {
 # --- an hour ------------------------------------------------------------------------------------
 
 
+def ranges(counted: Iterable[tuple[str, int]]) -> list[Mapping[str, str | None]]:
+    """Return parameters of queries that together make an hour, in the order of names.
+
+    `counted`: each first key's name, and how many rows it has, in order. Each range has about
+    PART_ROWS; names that are not among them fall into one as well.
+    """
+    found, rows = [ALL], 0
+    for name, many in counted:
+        if rows and rows + many > PART_ROWS:
+            found[-1:] = [{**found[-1], "end": name}, {"first": name, "end": None}]
+            rows = 0
+        rows += many
+    return found
+
+
+def counted(what: What) -> str:
+    """Return a query of how many rows each name of the first key has."""
+    key = _first_key(what)
+    return f"SELECT {key}, count(*) FROM read_parquet($files) GROUP BY {key} ORDER BY {key}"  # noqa: S608 - names of ours
+
+
+def _first_key(what: What) -> str:
+    return KEYS[what].partition(",")[0]
+
+
+def _within(table: str, what: What) -> str:
+    """Return a table of the rows of a range of names."""
+    key = _first_key(what)
+    return f"""(
+    SELECT * FROM {table}
+    WHERE {key} >= $first AND ($end::VARCHAR IS NULL OR {key} < $end::VARCHAR))"""  # noqa: S608 - names of ours
+
+
 def _summed(table: str, keys: str) -> str:
     """Return, as a query, `many` round trips by `keys` and `bucket`."""
     return f"""
@@ -132,7 +170,7 @@ def _merge_trips(what: What) -> str:
     return f"""
 SELECT $start_ns::BIGINT AS start_ns, {keys}, list(bucket::USMALLINT) AS rtt_buckets,
     list(least(many, {MOST})::UINTEGER) AS rtt_counts
-FROM ({_summed("read_parquet($files)", keys)}) GROUP BY {keys} ORDER BY {keys}
+FROM ({_summed(_within("read_parquet($files)", what), keys)}) GROUP BY {keys} ORDER BY {keys}
 """  # noqa: S608 - names of ours
 
 
@@ -151,7 +189,9 @@ def _merge(what: What, *, has_trips: bool) -> str:
     named = zip(told if has_trips else ("NULL" for _ in SHARES), SHARES, strict=True)
     quantiles = ", ".join(f"({each})::UINTEGER AS {name}" for each, name in named)
     joined = (
-        f"LEFT JOIN ({spread('read_parquet($trips)', keys)}) USING ({keys})" if has_trips else ""
+        f"LEFT JOIN ({spread(_within('read_parquet($trips)', what), keys)}) USING ({keys})"
+        if has_trips
+        else ""
     )
     return f"""
 SELECT $start_ns::BIGINT AS start_ns, $windows::INTEGER AS windows, {keys},
@@ -161,7 +201,7 @@ FROM (
         sum(refused)::BIGINT AS refused, sum(rtt_count)::BIGINT AS rtt_count,{extremes}
         coalesce(round(exp(sum(rtt_count * ln(rtt_mean_ns)) FILTER (rtt_count > 0)
             / sum(rtt_count))), 0)::UINTEGER AS rtt_mean_ns
-    FROM read_parquet($files, union_by_name = true) GROUP BY {keys})
+    FROM {_within("read_parquet($files, union_by_name = true)", what)} GROUP BY {keys})
 {joined} ORDER BY {keys}
 """  # noqa: S608 - names of ours
 
@@ -189,6 +229,8 @@ ORDER BY {KEYS[what]}, start_ns
 """  # noqa: S608 - likewise
 
 
+IN_TURN = "SELECT * FROM read_parquet($files)"
+"""The rows of one file after those of another."""
 PACK: Mapping[What, str] = {each: _pack(each, again=False) for each in What}
 """From files of minutes, or of hours, to one."""
 PACK_AGAIN: Mapping[What, str] = {each: _pack(each, again=True) for each in What}

@@ -42,6 +42,8 @@ from analyzer.store.parquet import (
     names_of,
 )
 from analyzer.store.rows import (
+    ALL,
+    IN_TURN,
     MERGE,
     MERGE_TRIPS,
     MERGE_UNKNOWN,
@@ -49,6 +51,8 @@ from analyzer.store.rows import (
     PACK_AGAIN,
     SPREADING,
     WRITE,
+    counted,
+    ranges,
 )
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError
 
@@ -206,7 +210,7 @@ class Tiers:
 
     def _merge_trips(self, start_ns: int, what: What, files: list[str]) -> None:
         values = {"start_ns": start_ns, "files": files}
-        self._write(Piece(Tier.HOUR, start_ns, what), MERGE_TRIPS[what], values)
+        self._write_hour(Piece(Tier.HOUR, start_ns, what), MERGE_TRIPS[what], values)
 
     def _merge_all(self, start_ns: int, what: What, files: list[str]) -> None:
         ((windows,),) = self._parquet.rows(WINDOWS, {"files": files})
@@ -216,7 +220,24 @@ class Tiers:
         if start_ns in self._sizes[Tier.HOUR, trips.what]:
             values |= {"trips": names_of([self._folder / trips.path]), **SPREADING}
             query = MERGE[what]
-        self._write(Piece(Tier.HOUR, start_ns, what), query, values)
+        self._write_hour(Piece(Tier.HOUR, start_ns, what), query, values)
+
+    def _write_hour(self, piece: Piece, query: str, values: dict[str, Any]) -> None:
+        """Write an hour; where it has many rows, a range of names after the other."""
+        newest = {"files": values["files"][-1:]}
+        found = ranges(self._parquet.rows(counted(piece.what), newest))
+        if len(found) == 1:
+            self._write(piece, query, {**values, **ALL})
+            return
+        path = self._folder / piece.path
+        parts = [path.with_name(f"{path.name}.{number}{HALF}") for number in range(len(found))]
+        try:
+            for part, within in zip(parts, found, strict=True):
+                self._parquet.write(part, query, {**values, **within})
+            self._write(piece, IN_TURN, {"files": names_of(parts)})
+        finally:
+            for part in parts:
+                part.unlink(missing_ok=True)
 
     def _minutes(self, start_ns: int, what: What) -> list[Path]:
         """Return the minutes of an hour: its pack, or each."""

@@ -31,6 +31,10 @@ class CapabilityMissing(NetAgentError):
         super().__init__(f"{capability} unavailable: {remedy}")
         self.capability, self.remedy = capability, remedy
 
+    def __reduce__(self) -> tuple[type["CapabilityMissing"], tuple[str, str]]:
+        """Let it pass from one process to another."""
+        return type(self), (self.capability, self.remedy)
+
 
 class ProtocolError(NetAgentError):
     """Bytes or messages that break the rules; never raised itself."""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from analyzer.history.spread import RATIO, SHARES
 from analyzer.store.parquet import Parquet, names_of
-from analyzer.store.rows import MOST, SPREADING, known, selected, spread
+from analyzer.store.rows import ALL, MOST, PART_ROWS, SPREADING, known, ranges, selected, spread
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +83,18 @@ def test_columns_that_a_format_does_not_have_are_null(parquet):
     query = f"SELECT sent, rtt_p50_ns, rtt_p99_ns FROM {known('$files')} ORDER BY sent"  # noqa: S608
     assert opened.rows(query, {"files": names_of([old])}) == [(1, None, None)]
     assert opened.rows(query, {"files": names_of([old, new])}) == [(1, None, None), (2, 7, None)]
+
+
+@given(st.lists(st.integers(1, 2 * PART_ROWS), max_size=30))
+def test_ranges_of_an_hour_have_each_name_once_and_no_more_rows_than_fit(many):
+    counted = [(f"n{number:03}", rows) for number, rows in enumerate(many)]
+    found = ranges(counted)
+    assert (found[0]["first"], found[-1]["end"]) == (ALL["first"], ALL["end"])
+    assert [each["end"] for each in found[:-1]] == [each["first"] for each in found[1:]]
+    for each in found:
+        mine = [
+            rows
+            for name, rows in counted
+            if each["first"] <= name and (each["end"] is None or name < each["end"])
+        ]
+        assert sum(mine) <= PART_ROWS or len(mine) == 1

@@ -9,6 +9,7 @@ import structlog
 from analyzer.config import History
 from analyzer.history.files import TRIPS, Piece, Tier, What
 from analyzer.history.spread import RATIO
+from analyzer.store import rows as store_rows
 from analyzer.store.parquet import HALF, names_of
 from analyzer.store.past import Wanted, page
 from analyzer.store.tiers import Tiers
@@ -77,7 +78,9 @@ def test_minutes_of_a_clock_that_was_ahead_do_not_count_at_a_restart(tmp_path):
     assert opened(tmp_path)[1] == START_NS + MINUTE_NS
 
 
-def test_an_hour_is_its_minutes_added_up_once_it_is_over(tmp_path):
+@pytest.mark.parametrize("at_a_time", [store_rows.PART_ROWS, 1], ids=["at once", "in parts"])
+def test_an_hour_is_its_minutes_added_up_once_it_is_over(tmp_path, monkeypatch, at_a_time):
+    monkeypatch.setattr(store_rows, "PART_ROWS", at_a_time)
     tiers, _ = opened(tmp_path)
     tiers.put(block(START_NS, rtt=(1_000, 0)))
     tiers.put(block(START_NS + 59 * MINUTE_NS, rtt=(100_000, 7_000), windows=11))
@@ -95,6 +98,7 @@ def test_an_hour_is_its_minutes_added_up_once_it_is_over(tmp_path):
     assert component[8:] == (about(1_000), about(100_000), about(100_000))
     [trips, _] = rows(tiers, tmp_path, Piece(Tier.HOUR, START_NS, What.PAIR_TRIPS))
     assert dict(zip(*trips[3:], strict=True)) == {bucket(1_000): 5, bucket(100_000): 5}
+    assert not [name for name in files(tmp_path) if HALF in name]
 
 
 def bucket(ns):

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import pickle
+
 import pytest
 
 from netagent.model.errors import (
@@ -38,3 +40,8 @@ def test_an_error_keeps_what_it_was_made_of():
 def test_a_program_reads_an_error_s_remedy_where_it_has_one():
     assert plain_of(CapabilityMissing("x", "y"))["remedy"] == "y"
     assert plain_of(Unreachable("h0", "refused")) == {"error": "h0: refused", "remedy": ""}
+
+
+def test_a_missing_capability_passes_from_one_process_to_another():
+    passed = pickle.loads(pickle.dumps(CapabilityMissing("x", "y")))  # noqa: S301 - of our own
+    assert (passed.capability, passed.remedy, str(passed)) == ("x", "y", "x unavailable: y")
