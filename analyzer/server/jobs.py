@@ -19,7 +19,7 @@ from msgspec.structs import astuple
 
 from analyzer.detect.held import EVERY_NS, STUCK_NS, JobVerdict
 from analyzer.detect.operators import hang, slow
-from analyzer.detect.operators.pauses import Pause, patient, suspects
+from analyzer.detect.operators.pauses import MOST_NS, Pause, patient, suspects
 from analyzer.detect.operators.verdict import Holdup, Verdict
 from analyzer.intake.operators import log_of_replies
 from analyzer.operators.agreeing import Pace, paces, partial, quarrels
@@ -31,7 +31,7 @@ from analyzer.skeleton.logged import Disagreement
 from analyzer.skeleton.plans import Skeletons
 from analyzer.skeleton.stated import Given, Pair, stated
 from netagent.model.endpoint import Endpoint
-from netagent.model.errors import NetAgentError
+from netagent.model.errors import NetAgentError, Unreachable
 from netagent.model.ids import EndpointId
 from netagent.wire.operators import MOST_ASKED, OperatorsReply, OperatorsRequest
 
@@ -120,6 +120,8 @@ class Jobs:
     """Jobs that could not be judged."""
     _followed: dict[str, _Followed] = field(default_factory=dict)
     _told: tuple[JobVerdict, ...] = ()
+    _unreached: set[str] = field(default_factory=set)
+    """Hosts that did not answer in this step."""
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -133,6 +135,7 @@ class Jobs:
         jobs = tasks.intersection(self.keeper.jobs)
         for job in self._followed.keys() - jobs:
             del self._followed[job]
+        self._unreached.clear()
         for job in sorted(jobs):
             followed = self._followed.setdefault(job, _Followed(moved_ns=self.clock()))
             try:
@@ -175,9 +178,11 @@ class Jobs:
                 for each in recent
             ]
             unlike = quarrels(still, followed.paces, now_ns, STUCK_NS)
-            verdict = (
-                disagreed(unlike) if unlike else await asyncio.to_thread(self._hung, job, still)
-            )
+            if unlike and still_ns < MOST_NS:
+                verdict = disagreed(unlike)
+            else:  # whose sources disagree hides what others do no longer than anybody may pause
+                hung = await asyncio.to_thread(self._hung, job, still)
+                verdict = without(hung, unlike)
             followed.awaited = suspects(verdict)
             gone = {each.process.rank for each in recent if each.process.gone}
             verdict = patient(verdict, still_ns, followed.pauses, gone)
@@ -264,8 +269,12 @@ class Jobs:
             )
             async with gate:
                 try:
+                    if host in self._unreached:  # else each job waited for it anew
+                        raise Unreachable(host, "it did not answer just before")
                     reply = await self.ask(host, request)
                 except NetAgentError as error:
+                    if isinstance(error, Unreachable):
+                        self._unreached.add(host)
                     self.unanswered += 1
                     log.info("operators_not_answered", host=host, job=job, error=str(error))
                     return None

@@ -3,6 +3,7 @@ import pytest
 
 from analyzer.operators.agreeing import paces, partial, quarrels
 from analyzer.operators.keeper import Known
+from analyzer.operators.log import Group, GroupKind
 from netagent.wire.operators import OperatorProcess
 
 S = 10**9
@@ -85,6 +86,15 @@ def test_who_has_not_begun_what_others_ended_was_recorded_in_part(source):
 def test_one_who_claims_to_have_ended_what_nobody_began_is_the_one():
     found = partial(of((7, 6), (10**9, 10**9), (6, 6), (7, 6)))
     assert found == {1: "rank 1: 1000000000 of dp are recorded as over, of which others began 7"}
+
+
+def test_nobody_makes_a_rank_unsure_by_a_claim_to_be_in_its_group():
+    late, liar = known(7, alone=(3, 3)), known(1, alone=(10**9, 10**9))
+    late.groups["alone"] = Group("alone", GroupKind.DATA, (7,))
+    liar.groups["alone"] = Group("alone", GroupKind.DATA, (1, 7))
+    assert partial({1: liar, 7: late}).keys() == {1}
+    liar.groups["alone"] = Group("alone", GroupKind.DATA, (7,))  # of which it is not even one
+    assert 7 not in partial({1: liar, 7: late})
 
 
 def test_of_two_that_contradict_each_other_neither_is_sure():
