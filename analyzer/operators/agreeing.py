@@ -14,6 +14,8 @@ from statistics import median_high, median_low
 from analyzer.operators.keeper import Key, Known
 
 PROBES = "uprobes"
+FEWEST = 3
+"""Fewest hosts of which one may be alone. Chosen: of two neither is believed before the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,27 @@ def quarrels(
                 f" {(now_ns - of[used.key].moved_ns) // 10**9} s, {moving[0]} see it go on"
             )
     return found
+
+
+def alone(
+    heard: Iterable[Known], of: Mapping[Key, Pace], now_ns: int, still_ns: int
+) -> dict[int, str]:
+    """Return the ranks of the only host that goes on, where others stand still; and why.
+
+    It may do so by itself, or say so: either way it proves nothing of what others wait for.
+    """
+    every = tuple(heard)
+    moved: dict[str, int] = {}
+    for each in every:
+        moved[each.host] = max(moved.get(each.host, 0), of[each.key].moved_ns)
+    if len(moved) < FEWEST or now_ns - sorted(moved.values())[-2] < still_ns:
+        return {}
+    last = max(moved, key=lambda host: moved[host])
+    return {
+        each.process.rank: f"rank {each.process.rank}: it goes on by itself: what it waits for"
+        for each in every
+        if each.host == last
+    }
 
 
 def partial(known: Mapping[int, Known]) -> dict[int, str]:

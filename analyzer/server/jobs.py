@@ -22,7 +22,7 @@ from analyzer.detect.operators import hang, slow
 from analyzer.detect.operators.pauses import MOST_NS, Pause, patient, suspects
 from analyzer.detect.operators.verdict import Holdup, Verdict
 from analyzer.intake.operators import log_of_replies
-from analyzer.operators.agreeing import Pace, paces, partial, quarrels
+from analyzer.operators.agreeing import Pace, alone, paces, partial, quarrels
 from analyzer.operators.keeper import Keeper, Key, Known, settled
 from analyzer.operators.log import Kind, Log, State
 from analyzer.replay import records
@@ -171,12 +171,9 @@ class Jobs:
         followed.moves(progress, now_ns)
         followed.paces = paces(followed.paces, recent, now_ns)
         still_ns = now_ns - followed.moved_ns
+        by_itself = alone(heard, followed.paces, now_ns, MOST_NS)
         if still_ns >= STUCK_NS:
-            # As it is now: what hosts say next changes it, while it is judged in a thread.
-            still = [
-                replace(each, progress=dict(each.progress), groups=dict(each.groups))
-                for each in recent
-            ]
+            still = _as_now(recent)
             unlike = quarrels(still, followed.paces, now_ns, STUCK_NS)
             if unlike and still_ns < MOST_NS:
                 verdict = disagreed(unlike)
@@ -186,6 +183,8 @@ class Jobs:
             followed.awaited = suspects(verdict)
             gone = {each.process.rank for each in recent if each.process.gone}
             verdict = patient(verdict, still_ns, followed.pauses, gone)
+        elif by_itself and suspects(hung := await self._hung_beside(job, recent, by_itself)):
+            verdict = hung
         else:
             verdict = await self._slow(job, heard, followed, now_ns)
             if verdict.holdup is Holdup.NOTHING and not followed.has_moved:
@@ -195,6 +194,12 @@ class Jobs:
         ends = self._endpoints(heard)
         named = {rank for culprit in verdict.culprits for rank in culprit.ranks}
         return JobVerdict(job, verdict, now_ns, {r: ends[r] for r in sorted(named & ends.keys())})
+
+    async def _hung_beside(
+        self, job: str, recent: Sequence[Known], by_itself: Mapping[int, str]
+    ) -> Verdict:
+        """Return for whom all wait but those that go on by themselves, which it does not name."""
+        return without(await asyncio.to_thread(self._hung, job, _as_now(recent)), by_itself)
 
     def _hung(self, job: str, still: Sequence[Known]) -> Verdict:
         owners, _ = settled(still)
@@ -314,6 +319,13 @@ class Jobs:
             for place, rank in enumerate(sorted(ranks)):
                 found[rank] = (ends[place],) if apart else tuple(ends)
         return found
+
+
+def _as_now(recent: Iterable[Known]) -> list[Known]:
+    """Return processes as they are: what hosts say next changes them, while a thread judges."""
+    return [
+        replace(each, progress=dict(each.progress), groups=dict(each.groups)) for each in recent
+    ]
 
 
 def _transfers(of: Known) -> bool:

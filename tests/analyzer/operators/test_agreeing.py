@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from analyzer.operators.agreeing import paces, partial, quarrels
+from analyzer.operators.agreeing import alone, paces, partial, quarrels
 from analyzer.operators.keeper import Known
 from analyzer.operators.log import Group, GroupKind
 from netagent.wire.operators import OperatorProcess
@@ -105,3 +105,18 @@ def test_of_what_is_counted_from_when_it_was_watched_only_who_is_in_nothing_is_s
     found = partial(of((7, 6), (8, 7), (6, 6), (7, 6), source="uprobes"))
     assert found.keys() == {0, 1, 3}
     assert "it waits in dp, and where is not known" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "moving", "told"), [(3, {2}, {2}), (3, {1, 2}, set()), (2, {1}, set())]
+)
+def test_the_only_host_that_goes_on_is_told_where_others_stand_still(hosts, moving, told):
+    of = {}
+    for number in range(5):
+        recent = [
+            known(rank, host=f"h{rank}", dp=(number, number) if rank in moving else (7, 6))
+            for rank in range(hosts)
+        ]
+        of = paces(of, recent, number * 20 * S)
+    assert alone(recent, of, 80 * S, STILL_NS).keys() == told
+    assert alone(recent, of, 80 * S, 81 * S) == {}

@@ -172,6 +172,24 @@ def test_a_host_whose_sources_disagree_does_not_hide_another_ones_hang_for_ever(
     assert any("rank 2: hooks see it stand still" in each for each in found.missing)
 
 
+@pytest.mark.parametrize(("late", "named"), [(1, [(1,)]), (3, [])])
+def test_a_host_that_says_it_goes_on_does_not_hide_another_ones_hang_for_ever(late, named):
+    """One alone may go on by itself: in a group that it is in with nobody else. It is not named."""
+    world, begun, found = World(), [7] * RANKS, []
+    begun[late] = 6
+    own = Group("own", GroupKind.DATA, (3,))
+    for number in range(3 + 2 * MOST_NS // STUCK_NS):
+        world.say(begun, ended=[6] * RANKS)
+        process = OperatorProcess(job="train-a", rank=3, world=RANKS, pid=1, container="a3")
+        told = Told(1, 64, 10, 10, 10, 100 + number, 100 + number, 0)
+        row = Row(own, "all_reduce", Kind.COLLECTIVE, told)
+        world.keeper.take("h3", (Reported(process, (row,)),), world.now_ns)
+        found.append(world.step().verdict)
+        world.now_ns += STUCK_NS // 2
+    assert found[len(found) // 2].culprits == ()
+    assert [each.ranks for each in found[-1].culprits] == named
+
+
 def test_a_collector_that_lags_has_nobody_blamed():
     world = World()
     for _ in range(2):
