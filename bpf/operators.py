@@ -36,6 +36,8 @@ POLL_S = 0.1
 """Seconds between two looks. Chosen: a buffer holds a thousand hits of a CPU."""
 LOOK_S = 5.0
 """Seconds between two looks for libraries that were loaded. Chosen: a job takes longer to start."""
+MOST_REST_S = 320.0
+"""Most seconds for which probes stay as they are, whatever is loaded. Chosen: hangs last longer."""
 MOST_RINGS = 64
 """Most processes that are recorded. Chosen: several times a host's GPUs."""
 MOST_FILES = 65536
@@ -100,7 +102,9 @@ def _watch(folder: Path, stop: list[int]) -> None:
     os.nice(5)
     rings, offsets = _Rings(folder), dict[_Inode, dict[str, int]]()
     said: set[_Inode] | None = None
+    rest_s = LOOK_S
     while not stop:
+        began = time.monotonic()
         libraries = _libraries()
         with ExitStack() as files:
             places = _places(libraries, offsets, files)[: (limit - SPARE_FILES) // _files_of_one()]
@@ -110,8 +114,14 @@ def _watch(folder: Path, stop: list[int]) -> None:
                 names = sorted({each.name[:MOST_NAME] for each in libraries.values()})
                 say({"attached": len(places), "libraries": names[:MOST_SHOWN]})
             said = set(libraries)
-            if _record(probes, rings, said, stop):
+            if _record(probes, rings, said, stop, began + rest_s):
                 return
+        rest_s = _rest_s(rest_s, time.monotonic() - began)
+
+
+def _rest_s(before_s: float, lasted_s: float) -> float:
+    """Return for how long new probes stay as they are, after those before lasted so long."""
+    return LOOK_S if lasted_s >= 2 * MOST_REST_S else min(2 * before_s, MOST_REST_S)
 
 
 def _files_of_one() -> int:
@@ -119,8 +129,13 @@ def _files_of_one() -> int:
     return 2 * (os.cpu_count() or 1)
 
 
-def _record(probes: Uprobes, rings: "_Rings", known: set[_Inode], stop: list[int]) -> bool:
-    """Record until something new is there to be watched; return True where that is the end."""
+def _record(
+    probes: Uprobes, rings: "_Rings", known: set[_Inode], stop: list[int], until: float
+) -> bool:
+    """Record until something new is there to be watched, `until` (monotonic) at least.
+
+    Return True where that is the end.
+    """
     pairing, looked, lost = Pairing(), time.monotonic(), 0
     while not stop:
         if select.select([sys.stdin], [], [], POLL_S)[0]:
@@ -135,7 +150,7 @@ def _record(probes: Uprobes, rings: "_Rings", known: set[_Inode], stop: list[int
         if time.monotonic() - looked >= LOOK_S:
             looked = time.monotonic()
             rings.forget()
-            if _libraries().keys() - known:
+            if looked >= until and _libraries().keys() - known:
                 for call in pairing.lose():
                     rings.note(call)
                 return False

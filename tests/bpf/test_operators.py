@@ -184,6 +184,16 @@ def test_of_processes_that_are_gone_the_newest_rings_stay(tmp_path, monkeypatch)
     assert (tmp_path / "of-a-job.ring").exists()
 
 
+def test_who_loads_something_new_again_and_again_has_others_calls_lost_ever_more_seldom():
+    """Probes are made anew for it, and what was under way then is not known to have ended."""
+    rests = [operators.LOOK_S]
+    for _ in range(10):
+        rests.append(operators._rest_s(rests[-1], rests[-1]))
+    assert rests[:3] == [5, 10, 20]
+    assert rests[-1] == operators.MOST_REST_S
+    assert operators._rest_s(rests[-1], 2 * operators.MOST_REST_S) == operators.LOOK_S
+
+
 def test_of_what_a_process_may_make_as_large_as_it_likes_the_beginning_is_read(tmp_path):
     (tmp_path / "environ").write_bytes(b"RANK=3\0" + b"x" * 1000)
     assert operators._read(tmp_path / "environ", 10) == "RANK=3\0xxx"
