@@ -14,9 +14,13 @@ import resource
 import secrets
 import select
 import signal
+import stat
 import sys
 import time
-from contextlib import suppress
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,13 +36,29 @@ POLL_S = 0.1
 """Seconds between two looks. Chosen: a buffer holds a thousand hits of a CPU."""
 LOOK_S = 5.0
 """Seconds between two looks for libraries that were loaded. Chosen: a job takes longer to start."""
+MOST_REST_S = 320.0
+"""Most seconds for which probes stay as they are, whatever is loaded. Chosen: hangs last longer."""
 MOST_RINGS = 64
 """Most processes that are recorded. Chosen: several times a host's GPUs."""
 MOST_FILES = 65536
 """Descriptors: a probe has one of each CPU."""
+SPARE_FILES = 512
+"""Descriptors that are left for all but probes. Chosen: rings, and the files that are looked at."""
+MOST_LIBRARIES = 256
+"""Most libraries that are watched. Chosen: a hundred images with two each."""
+MOST_OF_PROCESS = 64
+"""Most mappings of libraries that are looked at of a process. Chosen: a job has one of each."""
+MOST_SHOWN, MOST_NAME = 32, 256
+"""Most libraries that are named, and characters of a name: who asked reads lines of 64 KiB."""
+MOST_GROUPS = 4096
+"""Most groups of a process, and pairs of group and peer. Chosen: more than any job has; a record
+has 16 bits for a group, and who calls gives any address for one."""
+MOST_MAPS, MOST_ENVIRONMENT = 16 << 20, 1 << 20
+"""Most bytes that are read of what a process has mapped, and of its environment, which it may make
+as large as it likes. Chosen: several times what jobs have."""
 RECORDS = 1 << 13
-_Inode = tuple[int, int]
-"""Device and inode."""
+_Inode = tuple[int, int, int]
+"""Device, inode, and when it was changed last (ns): another file may have the same inode later."""
 
 
 class _Library(NamedTuple):
@@ -48,6 +68,8 @@ class _Library(NamedTuple):
     """Path by which it is opened; of a process, so it may be gone with that one."""
     name: str
     """Path for people."""
+    netns: int = 0
+    """Network namespace of one of these processes."""
 
 
 KINDS = {"collective": form.COLLECTIVE, "send": form.SEND, "recv": form.RECV}
@@ -80,20 +102,40 @@ def _watch(folder: Path, stop: list[int]) -> None:
     os.nice(5)
     rings, offsets = _Rings(folder), dict[_Inode, dict[str, int]]()
     said: set[_Inode] | None = None
+    rest_s = LOOK_S
     while not stop:
+        began = time.monotonic()
         libraries = _libraries()
-        places = _places(libraries, offsets)
-        if said is None or libraries.keys() - said:
-            names = sorted({each.name for each in libraries.values()})
-            say({"attached": len(places), "libraries": names})
-        said = set(libraries)
-        with Uprobes(places, words) as probes:
-            if _record(probes, rings, said, stop):
+        with ExitStack() as files:
+            places = _places(libraries, offsets, files)[: (limit - SPARE_FILES) // _files_of_one()]
+            probes = Uprobes(places, words)
+        with probes:
+            if said is None or libraries.keys() - said:
+                names = sorted({each.name[:MOST_NAME] for each in libraries.values()})
+                say({"attached": len(places), "libraries": names[:MOST_SHOWN]})
+            said = set(libraries)
+            if _record(probes, rings, said, stop, began + rest_s):
                 return
+        rest_s = _rest_s(rest_s, time.monotonic() - began)
 
 
-def _record(probes: Uprobes, rings: "_Rings", known: set[_Inode], stop: list[int]) -> bool:
-    """Record until something new is there to be watched; return True where that is the end."""
+def _rest_s(before_s: float, lasted_s: float) -> float:
+    """Return for how long new probes stay as they are, after those before lasted so long."""
+    return LOOK_S if lasted_s >= 2 * MOST_REST_S else min(2 * before_s, MOST_REST_S)
+
+
+def _files_of_one() -> int:
+    """Return how many descriptors a function takes: of its beginning and end, on each CPU."""
+    return 2 * (os.cpu_count() or 1)
+
+
+def _record(
+    probes: Uprobes, rings: "_Rings", known: set[_Inode], stop: list[int], until: float
+) -> bool:
+    """Record until something new is there to be watched, `until` (monotonic) at least.
+
+    Return True where that is the end.
+    """
     pairing, looked, lost = Pairing(), time.monotonic(), 0
     while not stop:
         if select.select([sys.stdin], [], [], POLL_S)[0]:
@@ -108,7 +150,7 @@ def _record(probes: Uprobes, rings: "_Rings", known: set[_Inode], stop: list[int
         if time.monotonic() - looked >= LOOK_S:
             looked = time.monotonic()
             rings.forget()
-            if _libraries().keys() - known:
+            if looked >= until and _libraries().keys() - known:
                 for call in pairing.lose():
                     rings.note(call)
                 return False
@@ -121,12 +163,14 @@ def _libraries() -> dict[_Inode, _Library]:
     for process in Path("/proc").iterdir():
         if not process.name.isdecimal():
             continue
+        left = MOST_OF_PROCESS
         with suppress(OSError):
-            for line in (process / "maps").read_text(errors="replace").splitlines():
+            for line in _read(process / "maps", MOST_MAPS).splitlines():
                 fields = line.split(None, 5)
                 path = fields[5] if len(fields) > 5 else ""
                 name = path.rpartition("/")[2]
-                if name.startswith(collectives.LIBRARIES) and "x" in fields[1]:
+                if left and name.startswith(collectives.LIBRARIES) and "x" in fields[1]:
+                    left -= 1
                     _add(found, process, fields[0], path)
     return found
 
@@ -139,37 +183,78 @@ def _add(found: dict[_Inode, _Library], process: Path, span: str, path: str) -> 
     """
     for way in (f"{process}/map_files/{span}", f"{process}/root{path}"):
         with suppress(OSError):
-            state = Path(way).stat()
-            found.setdefault((state.st_dev, state.st_ino), _Library(way, f"{process}/root{path}"))
+            key = _inode(Path(way).stat())
+            found.setdefault(key, _Library(way, f"{process}/root{path}", _netns(process)))
             return
 
 
+def _inode(state: os.stat_result) -> _Inode:
+    return state.st_dev, state.st_ino, state.st_ctime_ns
+
+
+def _read(path: Path, most: int) -> str:
+    """Return the beginning of a file of /proc."""
+    with path.open("rb") as file:
+        return file.read(most).decode(errors="replace")
+
+
 def _places(
-    libraries: dict[_Inode, _Library], offsets: dict[_Inode, dict[str, int]]
+    libraries: Mapping[_Inode, _Library], offsets: dict[_Inode, dict[str, int]], files: ExitStack
 ) -> list[Place]:
-    """Return the functions in libraries; `offsets` keeps where they are, by file."""
+    """Return the functions in libraries; `offsets` keeps where they are, by file.
+
+    They are named by files that `files` holds open. By another name than that of what was read a
+    process could have another file by now, of which the middle of an instruction were overwritten,
+    in all that use it.
+    """
+    for gone in offsets.keys() - libraries.keys():
+        del offsets[gone]
     found = []
-    for key, library in libraries.items():
-        if key not in offsets:
-            with suppress(OSError, ValueError):
-                offsets[key] = _offsets(library.way)
-        found += [
-            Place(library.way, offset, collectives.BY_SYMBOL[symbol])
-            for symbol, offset in offsets.get(key, {}).items()
-        ]
+    for key, library in _in_turn(libraries)[:MOST_LIBRARIES]:
+        with suppress(OSError, ValueError):
+            file = _opened(library.way, key)
+            if key not in offsets:
+                try:
+                    offsets[key] = _offsets(file)
+                except BaseException:
+                    os.close(file)
+                    raise
+            files.callback(os.close, file)
+            found += [
+                Place(f"/proc/self/fd/{file}", offset, collectives.BY_SYMBOL[symbol])
+                for symbol, offset in offsets[key].items()
+            ]
     return found
 
 
-def _offsets(path: str) -> dict[str, int]:
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+def _in_turn(libraries: Mapping[_Inode, _Library]) -> list[tuple[_Inode, _Library]]:
+    """Return libraries so that no network namespace, with many, is before the first of others."""
+    of: dict[int, list[tuple[_Inode, _Library]]] = defaultdict(list)
+    for key, library in sorted(libraries.items()):
+        of[library.netns].append((key, library))
+    return [each for each in chain(*zip_longest(*of.values())) if each is not None]
+
+
+def _opened(path: str, key: _Inode) -> int:
+    """Open a library; ValueError where it is another file by now, or none.
+
+    A device may do something as it is opened, so first only its place is.
+    """
+    there = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
-
-        def read(at: int, size: int) -> bytes:
-            return os.pread(file, size, at)
-
-        return elf.offsets(read, collectives.BY_SYMBOL)
+        state = os.fstat(there)
+        if _inode(state) != key or not stat.S_ISREG(state.st_mode):
+            raise ValueError("another file")
+        return os.open(f"/proc/self/fd/{there}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     finally:
-        os.close(file)
+        os.close(there)
+
+
+def _offsets(file: int) -> dict[str, int]:
+    def read(at: int, size: int) -> bytes:
+        return os.pread(file, size, at)
+
+    return elf.offsets(read, collectives.BY_SYMBOL)
 
 
 class _Rings:
@@ -178,6 +263,8 @@ class _Rings:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._rings: dict[int, _Recorded] = {}
+        # Of workers before, too: processes that begin and end take no more memory with each.
+        self._ended = deque(sorted(folder.glob(f"uprobes-*{form.SUFFIX}")))
         self.unkept = 0
 
     def note(self, call: Call) -> None:
@@ -197,9 +284,13 @@ class _Rings:
                 each.ring.leave_out()
 
     def forget(self) -> None:
-        """Close the rings of processes that are gone; what they did stays in the files."""
+        """Close the rings of processes that are gone; what they did stays in the newest files."""
         for tgid in [tgid for tgid in self._rings if not Path("/proc", str(tgid)).exists()]:
-            self._rings.pop(tgid).ring.close()
+            ring = self._rings.pop(tgid).ring
+            ring.close()
+            self._ended.append(ring.path)
+        while len(self._ended) > MOST_RINGS:
+            self._ended.popleft().unlink(missing_ok=True)
 
 
 class _Recorded:
@@ -215,7 +306,7 @@ class _Recorded:
                 "job": environment.get("NETAGENT_JOB") or environment.get("SLURM_JOB_ID") or "job",
                 "rank": _number(environment.get("RANK")),
                 "world": max(0, _number(environment.get("WORLD_SIZE"))),
-                "netns": _netns(tgid),
+                "netns": _netns(Path("/proc", str(tgid))),
                 "source": "uprobes",
                 "pid": tgid,
             }
@@ -227,20 +318,26 @@ class _Recorded:
     def note(self, call: Call) -> None:
         """Write what is new of a call; of one that ended at once, all of it the first time."""
         if not call.record:
-            call.record = self._begin(call)
+            call.record = self._begin(call) or form.NONE
         if (call.ended_ns or call.lost) and not call.written:
             call.written = True
-            self._end(call, call.record)
+            if call.record != form.NONE:
+                self._end(call, call.record)
 
     def _begin(self, call: Call) -> int:
-        function = call.function
-        group = self._groups.get(call.group)
+        """Return the number of its record; 0 where there is no room for more groups."""
+        function, group = call.function, self._groups.get(call.group)
+        # Collectives are counted together, sends and receives by their peer.
+        peered = "" if function.kind == "collective" else function.kind, call.peer
+        is_new = group is None or (group, *peered) not in self._counted
+        if is_new and max(len(self._groups), len(self._counted)) >= MOST_GROUPS:
+            self.ring.leave_out()
+            return 0
         if group is None:
             group = self._groups[call.group] = len(self._groups)
             name = f"{call.group:x}"
             self.ring.say({"group": group, "name": name, "size": call.size, "place": call.place})
-        # Collectives are counted together, sends and receives by their peer.
-        key = group, "" if function.kind == "collective" else function.kind, call.peer
+        key = group, *peered
         sequence = self._counted[key] = self._counted.get(key, 0) + 1
         record = form.Record(
             0, call.begun_ns, call.begun_ns, 0, call.bytes, sequence, form.NONE, call.peer,
@@ -269,20 +366,20 @@ class _Recorded:
         return number
 
 
-def _netns(tgid: int) -> int:
+def _netns(process: Path) -> int:
     """Return the inode of a process' network namespace; 0 where it cannot be read."""
     try:
-        return Path(f"/proc/{tgid}/ns/net").stat().st_ino
+        return (process / "ns/net").stat().st_ino
     except OSError:
         return 0
 
 
 def _environment(tgid: int) -> dict[str, str]:
     try:
-        data = Path("/proc", str(tgid), "environ").read_bytes()
+        text = _read(Path("/proc", str(tgid), "environ"), MOST_ENVIRONMENT)
     except OSError:
         return {}
-    pairs = (part.partition("=") for part in data.decode(errors="replace").split("\0"))
+    pairs = (part.partition("=") for part in text.split("\0"))
     return {name: value[:64] for name, _, value in pairs}
 
 

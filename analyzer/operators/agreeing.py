@@ -14,6 +14,8 @@ from statistics import median_high, median_low
 from analyzer.operators.keeper import Key, Known
 
 PROBES = "uprobes"
+FEWEST = 3
+"""Fewest hosts of which one may be alone. Chosen: of two neither is believed before the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,33 +70,64 @@ def quarrels(
     return found
 
 
+def alone(
+    heard: Iterable[Known], of: Mapping[Key, Pace], now_ns: int, still_ns: int
+) -> dict[int, str]:
+    """Return the ranks of the only host that goes on, where others stand still; and why.
+
+    It may do so by itself, or say so: either way it proves nothing of what others wait for.
+    """
+    every = tuple(heard)
+    moved: dict[str, int] = {}
+    for each in every:
+        moved[each.host] = max(moved.get(each.host, 0), of[each.key].moved_ns)
+    if len(moved) < FEWEST or now_ns - sorted(moved.values())[-2] < still_ns:
+        return {}
+    last = max(moved, key=lambda host: moved[host])
+    return {
+        each.process.rank: f"rank {each.process.rank}: it goes on by itself: what it waits for"
+        for each in every
+        if each.host == last
+    }
+
+
 def partial(known: Mapping[int, Known]) -> dict[int, str]:
     """Return the ranks whose records cannot be whole, and why; of a job that stands still.
 
     Nobody ends a collective that another member has not begun. So who has not begun what most
-    others ended was recorded in part, as was who ended what most others have not begun.
+    others ended was recorded in part, as was who ended what most others have not begun. Others are
+    those that a rank itself says are in its group: anybody may claim to be.
     """
-    begun, ended = defaultdict[str, list[int]](list), defaultdict[str, list[int]](list)
-    for each in known.values():
-        for name, (first, last) in each.progress.items():
-            begun[name].append(first)
-            ended[name].append(last)
-    least = {name: median_low(numbers) for name, numbers in begun.items()}
-    most = {name: median_high(numbers) for name, numbers in ended.items()}
+    said: dict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
+    for rank, each in known.items():
+        for name, numbers in each.progress.items():
+            said[name][rank] = numbers
+    usual: dict[tuple[str, int], tuple[int, int]] = {}  # by group: to compare members takes long
     found = {}
     for rank, each in sorted(known.items()):
         for name, (first, last) in sorted(each.progress.items()):
-            if first < most[name]:
+            group = each.groups.get(name)
+            members = group.members if group is not None and rank in group.members else ()
+            key = name, id(group) if members else 0
+            if key not in usual:
+                usual[key] = _usual(said[name], members)
+            least, most = usual[key]
+            if first < most:
                 found[rank] = (
-                    f"rank {rank}: {first} of {name} are recorded, of which others ended"
-                    f" {most[name]}"
+                    f"rank {rank}: {first} of {name} are recorded, of which others ended {most}"
                 )
-            elif last > least[name]:
+            elif last > least:
                 found[rank] = (
                     f"rank {rank}: {last} of {name} are recorded as over, of which others began"
-                    f" {least[name]}"
+                    f" {least}"
                 )
             elif each.process.source == PROBES and first > last:
                 # They are counted from when it was watched on, so only that it waits is sure.
                 found[rank] = f"rank {rank}: it waits in {name}, and where is not known"
     return found
+
+
+def _usual(said: Mapping[int, tuple[int, int]], members: Iterable[int]) -> tuple[int, int]:
+    """Return what most of a group began at least, and ended at most; of no members, all."""
+    among = [said[rank] for rank in members or said if rank in said]
+    return median_low(first for first, _ in among), median_high(last for _, last in among)

@@ -19,10 +19,10 @@ from msgspec.structs import astuple
 
 from analyzer.detect.held import EVERY_NS, STUCK_NS, JobVerdict
 from analyzer.detect.operators import hang, slow
-from analyzer.detect.operators.pauses import Pause, patient, suspects
+from analyzer.detect.operators.pauses import MOST_NS, Pause, patient, suspects
 from analyzer.detect.operators.verdict import Holdup, Verdict
 from analyzer.intake.operators import log_of_replies
-from analyzer.operators.agreeing import Pace, paces, partial, quarrels
+from analyzer.operators.agreeing import Pace, alone, paces, partial, quarrels
 from analyzer.operators.keeper import Keeper, Key, Known, settled
 from analyzer.operators.log import Kind, Log, State
 from analyzer.replay import records
@@ -31,7 +31,7 @@ from analyzer.skeleton.logged import Disagreement
 from analyzer.skeleton.plans import Skeletons
 from analyzer.skeleton.stated import Given, Pair, stated
 from netagent.model.endpoint import Endpoint
-from netagent.model.errors import NetAgentError
+from netagent.model.errors import NetAgentError, Unreachable
 from netagent.model.ids import EndpointId
 from netagent.wire.operators import MOST_ASKED, OperatorsReply, OperatorsRequest
 
@@ -120,6 +120,8 @@ class Jobs:
     """Jobs that could not be judged."""
     _followed: dict[str, _Followed] = field(default_factory=dict)
     _told: tuple[JobVerdict, ...] = ()
+    _unreached: set[str] = field(default_factory=set)
+    """Hosts that did not answer in this step."""
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -133,6 +135,7 @@ class Jobs:
         jobs = tasks.intersection(self.keeper.jobs)
         for job in self._followed.keys() - jobs:
             del self._followed[job]
+        self._unreached.clear()
         for job in sorted(jobs):
             followed = self._followed.setdefault(job, _Followed(moved_ns=self.clock()))
             try:
@@ -168,19 +171,20 @@ class Jobs:
         followed.moves(progress, now_ns)
         followed.paces = paces(followed.paces, recent, now_ns)
         still_ns = now_ns - followed.moved_ns
+        by_itself = alone(heard, followed.paces, now_ns, MOST_NS)
         if still_ns >= STUCK_NS:
-            # As it is now: what hosts say next changes it, while it is judged in a thread.
-            still = [
-                replace(each, progress=dict(each.progress), groups=dict(each.groups))
-                for each in recent
-            ]
+            still = _as_now(recent)
             unlike = quarrels(still, followed.paces, now_ns, STUCK_NS)
-            verdict = (
-                disagreed(unlike) if unlike else await asyncio.to_thread(self._hung, job, still)
-            )
+            if unlike and still_ns < MOST_NS:
+                verdict = disagreed(unlike)
+            else:  # whose sources disagree hides what others do no longer than anybody may pause
+                hung = await asyncio.to_thread(self._hung, job, still)
+                verdict = without(hung, unlike)
             followed.awaited = suspects(verdict)
             gone = {each.process.rank for each in recent if each.process.gone}
             verdict = patient(verdict, still_ns, followed.pauses, gone)
+        elif by_itself and suspects(hung := await self._hung_beside(job, recent, by_itself)):
+            verdict = hung
         else:
             verdict = await self._slow(job, heard, followed, now_ns)
             if verdict.holdup is Holdup.NOTHING and not followed.has_moved:
@@ -190,6 +194,12 @@ class Jobs:
         ends = self._endpoints(heard)
         named = {rank for culprit in verdict.culprits for rank in culprit.ranks}
         return JobVerdict(job, verdict, now_ns, {r: ends[r] for r in sorted(named & ends.keys())})
+
+    async def _hung_beside(
+        self, job: str, recent: Sequence[Known], by_itself: Mapping[int, str]
+    ) -> Verdict:
+        """Return for whom all wait but those that go on by themselves, which it does not name."""
+        return without(await asyncio.to_thread(self._hung, job, _as_now(recent)), by_itself)
 
     def _hung(self, job: str, still: Sequence[Known]) -> Verdict:
         owners, _ = settled(still)
@@ -264,8 +274,12 @@ class Jobs:
             )
             async with gate:
                 try:
+                    if host in self._unreached:  # else each job waited for it anew
+                        raise Unreachable(host, "it did not answer just before")
                     reply = await self.ask(host, request)
                 except NetAgentError as error:
+                    if isinstance(error, Unreachable):
+                        self._unreached.add(host)
                     self.unanswered += 1
                     log.info("operators_not_answered", host=host, job=job, error=str(error))
                     return None
@@ -305,6 +319,13 @@ class Jobs:
             for place, rank in enumerate(sorted(ranks)):
                 found[rank] = (ends[place],) if apart else tuple(ends)
         return found
+
+
+def _as_now(recent: Iterable[Known]) -> list[Known]:
+    """Return processes as they are: what hosts say next changes them, while a thread judges."""
+    return [
+        replace(each, progress=dict(each.progress), groups=dict(each.groups)) for each in recent
+    ]
 
 
 def _transfers(of: Known) -> bool:

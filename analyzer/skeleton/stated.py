@@ -6,8 +6,10 @@ see no collective that C++ issues by itself, and may be on in a part of a job on
 as the skeleton only where what they exchange accounts for what the task's endpoints send.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from statistics import median_low
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +30,9 @@ headers and retransmissions are some percent, a data parallel exchange that is n
 IDLE_BYTES_PER_S = 65_536
 """Bytes per second and endpoint that need no account. Chosen: twice what netagent's own probes
 send."""
+AS_OTHERS = 4.0
+"""Most that what one rank says it sent accounts for, as a multiple of the ranks' median. Chosen:
+stages of a pipeline differ by less, and no rank's word stands for what all others send."""
 _GATHERS = ("gather", "broadcast", "scatter_object")
 """In the name of what sends each rank's bytes to all others."""
 
@@ -69,12 +74,14 @@ def stated(given: Given, members: tuple[Endpoint, ...], seen: set[Pair]) -> Stat
     recorded of it.
     """
     ends = ends_of(members)
-    seen |= transfers(given.records)
+    found = transfers(given.records)
+    # What names nobody is judged now, and not remembered: a rank may name any number.
+    seen |= {pair for pair in found if given.ends.keys() >= set(pair)}
     if lack := _lack(given, members):
         return Stated(
             Skeleton(0.0, lack, 0, 0, 0, 0, {}, basic_edges(ends.host, ends.rail)), members
         )
-    return Stated(logged(_whole(given, seen), ends), members)
+    return Stated(logged(_whole(given, seen | found), ends), members)
 
 
 def ends_of(members: Iterable[Endpoint]) -> Ends:
@@ -105,14 +112,30 @@ def _direct(records: Log) -> NDArray[np.bool_]:
 def accounted_bytes(records: Log) -> float:
     """Return what the ranks of a log sent at most over the network for what ended."""
     ended = (records.state == State.ENDED) & (records.bytes > 0)
-    sizes = np.asarray([max(1, len(group.members)) for group in records.groups] or [1], np.int64)
+    sizes = np.append(np.maximum(1, _seen_in(records)), 1)  # of no group
     gathers = np.asarray([any(word in op for word in _GATHERS) for op in records.ops])
     # Rings send what is reduced twice, and a gathered part to each other member.
-    size = sizes[np.where(records.group == UNKNOWN, 0, records.group)]
+    size = sizes[records.group]
     times: NDArray[np.int64] = np.where(gathers[records.op], np.maximum(1, size - 1), 2)
     times = np.where(records.kind == Kind.SEND, 1, times)
     sends = ended & np.isin(records.kind, (Kind.COLLECTIVE, Kind.SEND))
-    return float((records.bytes * times)[sends].sum())
+    each = defaultdict[int, float](float, dict.fromkeys(records.places, 0.0))
+    for rank, sent in zip(
+        records.rank[sends].tolist(), (1.0 * records.bytes * times)[sends], strict=True
+    ):
+        each[rank] += float(sent)
+    most = AS_OTHERS * median_low(each.values()) if each else 0.0
+    return sum(min(sent, most) for sent in each.values())
+
+
+def _seen_in(records: Log) -> NDArray[np.int64]:
+    """Return how many ranks recorded something in each group (n_groups,).
+
+    Its members, as the log has them, are one host's word.
+    """
+    both = np.stack([records.group, records.rank], axis=1)[records.group != UNKNOWN]
+    groups = np.unique(both, axis=0)[:, 0]
+    return np.bincount(groups, minlength=len(records.groups)).astype(np.int64)
 
 
 def _lack(given: Given, members: Collection[Endpoint]) -> str:
@@ -122,7 +145,7 @@ def _lack(given: Given, members: Collection[Endpoint]) -> str:
         return f"to whom {len(unseen)} ranks send is not in their records"
     if given.incomplete:
         return f"of {len(given.incomplete)} ranks not every operation is recorded"
-    if (largest := _of_all(given.records)) > FOR_PEOPLE:
+    if (largest := _of_all(given.records, given.sums.world)) > FOR_PEOPLE:
         return f"all ranks exchange {largest} bytes at a time: every pair is used"
     accounted = UNTOLD * accounted_bytes(given.records)
     accounted += IDLE_BYTES_PER_S * given.seconds * len(members)
@@ -131,12 +154,12 @@ def _lack(given: Given, members: Collection[Endpoint]) -> str:
     return ""
 
 
-def _of_all(records: Log) -> int:
+def _of_all(records: Log, world: int) -> int:
     """Return the size of the largest collective of all ranks."""
     wide = np.asarray(
         [
-            group.kind is GroupKind.WORLD or len(group.members) >= records.world
-            for group in records.groups
+            group.kind is GroupKind.WORLD or max(len(group.members), seen) >= world
+            for group, seen in zip(records.groups, _seen_in(records).tolist(), strict=True)
         ]
         + [False]  # of no group
     )

@@ -3,11 +3,14 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from bpf import operators
+from bpf.trace import collectives
+from bpf.trace.collectives import Call
 from netagent_torch import form
 from tests.bpf.kernel.test_uprobes import definitions, library
 from tests.waiting import wait_until
@@ -95,6 +98,105 @@ def test_a_library_is_what_is_mapped_though_another_file_has_its_name(tmp_path):
     found.clear()
     operators._add(found, process, "1-2", "/lib/libnccl.so.2")
     assert found == {}
+
+
+@pytest.fixture
+def mapped(tmp_path, monkeypatch):
+    """Make a process that has mapped a library with a function at 0x40."""
+    monkeypatch.setattr(operators, "_offsets", lambda _file: {"ncclAllReduce": 0x40})
+    process, evil = tmp_path / "7", tmp_path / "evil"
+    (process / "map_files").mkdir(parents=True)
+    evil.write_text("evil")
+    (process / "map_files/1-2").symlink_to(evil)
+    return process
+
+
+def test_no_process_has_another_file_probed_where_its_own_has_a_function(mapped, tmp_path):
+    found, libc = {}, tmp_path / "libc"
+    libc.write_text("what all processes use")
+    operators._add(found, mapped, "1-2", "/lib/libnccl.so.2")
+    with ExitStack() as files:
+        (place,) = operators._places(found, {}, files)
+        swap(mapped / "map_files/1-2", libc)  # before the kernel is told of the probe
+        assert Path(place.path).stat().st_ino == (tmp_path / "evil").stat().st_ino
+        assert operators._places(found, {}, files) == []  # and before it was read
+
+
+def swap(link, target):
+    link.unlink()
+    link.symlink_to(target)
+
+
+def test_a_library_with_the_inode_of_one_that_is_gone_is_read_anew(mapped, tmp_path, monkeypatch):
+    """File systems use the numbers of what was deleted again."""
+    found, offsets, evil = {}, {}, tmp_path / "evil"
+    operators._add(found, mapped, "1-2", "/lib/libnccl.so.2")
+    with ExitStack() as files:
+        operators._places(found, offsets, files)
+        monkeypatch.setattr(operators, "_offsets", lambda _file: {"ncclAllReduce": 0x80})
+        os.utime(evil, ns=(1, 1))  # as far as can be told here, it is another one by now
+        found.clear()
+        operators._add(found, mapped, "1-2", "/lib/libnccl.so.2")
+        assert [each.offset for each in operators._places(found, offsets, files)] == [0x80]
+    assert len(offsets) == 1
+
+
+def test_what_is_no_regular_file_is_not_opened(mapped, tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    swap(mapped / "map_files/1-2", tmp_path / "fifo")
+    found = {}
+    operators._add(found, mapped, "1-2", "/lib/libnccl.so.2")
+    with ExitStack() as files:
+        assert operators._places(found, {}, files) == []
+
+
+def test_a_container_with_many_libraries_is_not_before_the_first_of_another_one():
+    many = {(1, n, 0): operators._Library("", str(n), 10) for n in range(5)}
+    other = {(2, n, 0): operators._Library("", f"other {n}", 20) for n in range(2)}
+    names = [each.name for _, each in operators._in_turn(many | other)]
+    assert names == ["0", "other 0", "1", "other 1", "2", "3", "4"]
+
+
+def test_a_process_with_more_groups_than_a_record_has_bits_for_ends_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(operators, "MOST_GROUPS", 3)
+    ring = operators._Recorded(tmp_path, os.getpid())
+    function = collectives.BY_SYMBOL["ncclAllReduce"]
+    for address in (*range(70_000), 0):
+        call = Call(os.getpid(), function, 1, group=address)
+        ring.note(call)
+        call.ended_ns = 2
+        ring.note(call)
+    head = form.read_head(ring.ring.path.read_bytes())
+    assert head.written == 4  # the groups that are known are recorded on
+    assert head.left_out == 70_000 - 3
+    ring.ring.close()
+
+
+def test_of_processes_that_are_gone_the_newest_rings_stay(tmp_path, monkeypatch):
+    monkeypatch.setattr(operators, "MOST_RINGS", 2)
+    (tmp_path / "uprobes-1-before.ring").write_bytes(b"")
+    (tmp_path / "of-a-job.ring").write_bytes(b"")
+    rings = operators._Rings(tmp_path)
+    for number in range(5):
+        rings.note(Call((1 << 30) + number, collectives.BY_SYMBOL["ncclAllReduce"], 1))
+        rings.forget()
+    assert len(list(tmp_path.glob("uprobes-*.ring"))) == 2
+    assert (tmp_path / "of-a-job.ring").exists()
+
+
+def test_who_loads_something_new_again_and_again_has_others_calls_lost_ever_more_seldom():
+    """Probes are made anew for it, and what was under way then is not known to have ended."""
+    rests = [operators.LOOK_S]
+    for _ in range(10):
+        rests.append(operators._rest_s(rests[-1], rests[-1]))
+    assert rests[:3] == [5, 10, 20]
+    assert rests[-1] == operators.MOST_REST_S
+    assert operators._rest_s(rests[-1], 2 * operators.MOST_REST_S) == operators.LOOK_S
+
+
+def test_of_what_a_process_may_make_as_large_as_it_likes_the_beginning_is_read(tmp_path):
+    (tmp_path / "environ").write_bytes(b"RANK=3\0" + b"x" * 1000)
+    assert operators._read(tmp_path / "environ", 10) == "RANK=3\0xxx"
 
 
 @pytest.mark.netns  # needs root

@@ -142,8 +142,10 @@ class Rings:
         if lines != process.lines:
             process.said = Said.of(form.read_lines(os.pread(file, lines, form.HEAD_BYTES)))
             process.lines = lines
+        # The worker, which may say whose process it sees, is of this process' own user.
+        own = _own_netns() if process.uid == os.geteuid() else 0
         # Of a container that is gone by now it stays.
-        process.container = self._containers.get(process.netns(_own_netns()), process.container)
+        process.container = self._containers.get(process.netns(own), process.container)
         process.head = head
         if head.written < process.next - 1:  # nobody's counter goes back
             raise ValueError("a ring that went back")

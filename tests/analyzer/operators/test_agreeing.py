@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from analyzer.operators.agreeing import paces, partial, quarrels
+from analyzer.operators.agreeing import alone, paces, partial, quarrels
 from analyzer.operators.keeper import Known
+from analyzer.operators.log import Group, GroupKind
 from netagent.wire.operators import OperatorProcess
 
 S = 10**9
@@ -87,6 +88,15 @@ def test_one_who_claims_to_have_ended_what_nobody_began_is_the_one():
     assert found == {1: "rank 1: 1000000000 of dp are recorded as over, of which others began 7"}
 
 
+def test_nobody_makes_a_rank_unsure_by_a_claim_to_be_in_its_group():
+    late, liar = known(7, alone=(3, 3)), known(1, alone=(10**9, 10**9))
+    late.groups["alone"] = Group("alone", GroupKind.DATA, (7,))
+    liar.groups["alone"] = Group("alone", GroupKind.DATA, (1, 7))
+    assert partial({1: liar, 7: late}).keys() == {1}
+    liar.groups["alone"] = Group("alone", GroupKind.DATA, (7,))  # of which it is not even one
+    assert 7 not in partial({1: liar, 7: late})
+
+
 def test_of_two_that_contradict_each_other_neither_is_sure():
     assert partial(of((5000, 4999), (100, 99))).keys() == {0, 1}
 
@@ -95,3 +105,18 @@ def test_of_what_is_counted_from_when_it_was_watched_only_who_is_in_nothing_is_s
     found = partial(of((7, 6), (8, 7), (6, 6), (7, 6), source="uprobes"))
     assert found.keys() == {0, 1, 3}
     assert "it waits in dp, and where is not known" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "moving", "told"), [(3, {2}, {2}), (3, {1, 2}, set()), (2, {1}, set())]
+)
+def test_the_only_host_that_goes_on_is_told_where_others_stand_still(hosts, moving, told):
+    of = {}
+    for number in range(5):
+        recent = [
+            known(rank, host=f"h{rank}", dp=(number, number) if rank in moving else (7, 6))
+            for rank in range(hosts)
+        ]
+        of = paces(of, recent, number * 20 * S)
+    assert alone(recent, of, 80 * S, STILL_NS).keys() == told
+    assert alone(recent, of, 80 * S, 81 * S) == {}

@@ -5,7 +5,7 @@ import pytest
 from msgspec import structs
 
 from analyzer.detect.held import STUCK_NS
-from analyzer.detect.operators.pauses import FIRST_NS
+from analyzer.detect.operators.pauses import FIRST_NS, MOST_NS
 from analyzer.detect.operators.verdict import Holdup
 from analyzer.operators.keeper import Keeper, Reported, Row, Told
 from analyzer.operators.log import Group, GroupKind, Kind
@@ -30,6 +30,7 @@ class World:
     def __init__(self):
         self.now_ns, self.given, self.asked = START_NS, [], []
         self.keeper, registry = Keeper(), Registry()
+        self.registry = registry
         for rank in range(RANKS):
             of = endpoint(f"h{rank}", f"a{rank}")
             registry.apply(registration(f"h{rank}", of), START_NS)
@@ -140,10 +141,10 @@ def test_a_job_whose_traffic_and_operators_contradict_each_other_is_a_verdict_th
     assert any(each.startswith("sources disagree") for each in told.evidence)
 
 
-def test_a_rank_that_probes_see_go_on_does_not_hang_whatever_hooks_say():
-    world = World()
-    for number in range(4):
-        world.say([7, 7, 6, 7], ended=[6] * 4)
+def _seen_to_go_on(world, begun, looks):
+    """Have hooks see a job stand still, and probes rank 2 go on; return what is said of it."""
+    for number in range(looks):
+        world.say(begun, ended=[6] * 4)
         process = OperatorProcess(
             job="train-a", rank=2, world=RANKS, pid=7, container="a2", source="uprobes"
         )
@@ -152,10 +153,41 @@ def test_a_rank_that_probes_see_go_on_does_not_hang_whatever_hooks_say():
         world.keeper.take("h2", (Reported(process, (row,)),), world.now_ns)
         found = world.step()
         world.now_ns += STUCK_NS // 2
-    assert (found.verdict.holdup, found.verdict.culprits) == (Holdup.DISAGREEMENT, ())
-    assert found.verdict.evidence == (
-        "rank 2: hooks see it stand still for 67 s, uprobes see it go on",
-    )
+    return found.verdict
+
+
+def test_a_rank_that_probes_see_go_on_does_not_hang_whatever_hooks_say():
+    found = _seen_to_go_on(World(), [7, 7, 6, 7], 4)
+    assert (found.holdup, found.culprits) == (Holdup.DISAGREEMENT, ())
+    assert found.evidence == ("rank 2: hooks see it stand still for 67 s, uprobes see it go on",)
+    found = _seen_to_go_on(World(), [7, 7, 6, 7], 3 + 2 * MOST_NS // STUCK_NS)
+    assert (found.holdup, found.culprits) == (Holdup.INSUFFICIENT, ())
+
+
+def test_a_host_whose_sources_disagree_does_not_hide_another_ones_hang_for_ever():
+    found = _seen_to_go_on(World(), [7, 6, 7, 7], 4)
+    assert (found.holdup, found.culprits) == (Holdup.DISAGREEMENT, ())
+    found = _seen_to_go_on(World(), [7, 6, 7, 7], 3 + 2 * MOST_NS // STUCK_NS)
+    assert [each.ranks for each in found.culprits] == [(1,)]
+    assert any("rank 2: hooks see it stand still" in each for each in found.missing)
+
+
+@pytest.mark.parametrize(("late", "named"), [(1, [(1,)]), (3, [])])
+def test_a_host_that_says_it_goes_on_does_not_hide_another_ones_hang_for_ever(late, named):
+    """One alone may go on by itself: in a group that it is in with nobody else. It is not named."""
+    world, begun, found = World(), [7] * RANKS, []
+    begun[late] = 6
+    own = Group("own", GroupKind.DATA, (3,))
+    for number in range(3 + 2 * MOST_NS // STUCK_NS):
+        world.say(begun, ended=[6] * RANKS)
+        process = OperatorProcess(job="train-a", rank=3, world=RANKS, pid=1, container="a3")
+        told = Told(1, 64, 10, 10, 10, 100 + number, 100 + number, 0)
+        row = Row(own, "all_reduce", Kind.COLLECTIVE, told)
+        world.keeper.take("h3", (Reported(process, (row,)),), world.now_ns)
+        found.append(world.step().verdict)
+        world.now_ns += STUCK_NS // 2
+    assert found[len(found) // 2].culprits == ()
+    assert [each.ranks for each in found[-1].culprits] == named
 
 
 def test_a_collector_that_lags_has_nobody_blamed():
@@ -365,6 +397,24 @@ def test_a_host_that_does_not_answer_is_nobodys_fault():
     assert world.step().verdict.culprits == ()
     assert world.jobs.unanswered == RANKS
     assert world.jobs.latest("train-a").verdict.holdup is Holdup.INSUFFICIENT
+
+
+def test_a_host_that_lets_one_job_wait_lets_no_other_job_wait():
+    world, asked = World(), []
+    both = (endpoint("h0", "a0"), endpoint("h0", "b0", task="train-b"))
+    world.registry.apply(registration("h0", *both, generation=2), START_NS)
+
+    async def never(host, request):
+        asked.append(host)
+        raise Unreachable(host, "timeout")
+
+    world.jobs.ask = never
+    for number in (1, 2):
+        world.say([5 + number] * RANKS)
+        world.say([5 + number], of=[0], job="train-b", container="b{}")
+        world.step()
+        assert asked.count("h0") == number
+    assert world.jobs.unanswered == 2 * (RANKS + 1)
 
 
 def test_of_a_large_job_only_the_groups_of_suspects_are_asked():

@@ -75,6 +75,30 @@ def test_where_operators_do_not_say_it_all_every_pair_is_probed(changes, lack):
 def test_only_what_ends_counts_and_a_transfer_once():
     assert accounted_bytes(records(*REDUCED, *SENT)) == (2 * 4 + 1) * SIZE
     assert accounted_bytes(records()) == 0
-    gathered = replace(records((0, 2, Kind.COLLECTIVE, UNKNOWN, SIZE)), ops=("all_gather",))
-    assert accounted_bytes(gathered) == 3 * SIZE
+    every = records(*((rank, 2, Kind.COLLECTIVE, UNKNOWN, SIZE) for rank in range(4)))
+    assert accounted_bytes(replace(every, ops=("all_gather",))) == 4 * 3 * SIZE
     assert transfers(records((3, UNKNOWN, Kind.RECV, 0, 1), *REDUCED)) == {(0, 3)}
+
+
+def test_one_rank_does_not_account_for_what_all_others_send():
+    """It may say anything, and pairs that are used would be left out."""
+    liar = (1, UNKNOWN, Kind.SEND, 2, 1 << 60)
+    lied = replace(GIVEN, records=records(*REDUCED, liar), sent_bytes=100.0 * SIZE)
+    assert "do not account for" in stated(lied, MEMBERS, set()).skeleton.reason
+
+
+def test_one_host_does_not_hide_by_its_word_of_a_group_that_all_ranks_exchange():
+    every = [(rank, 2, Kind.COLLECTIVE, UNKNOWN, SIZE) for rank in range(4)]
+    groups = (*DP, Group("world", GroupKind.UNKNOWN, (0, 1)))  # whose word comes first is taken
+    log = records(*REDUCED, *SENT, *every, groups=groups)
+    for lied in (log, replace(log, world=1 << 17)):
+        found = stated(replace(GIVEN, records=lied, sent_bytes=0.0), MEMBERS, set()).skeleton
+        assert "every pair is used" in found.reason
+
+
+def test_peers_that_nobody_is_take_no_memory():
+    seen = set()
+    strange = records(*REDUCED, *SENT, *((1, UNKNOWN, Kind.SEND, n, 1) for n in range(50, 90)))
+    found = stated(replace(GIVEN, records=strange), MEMBERS, seen).skeleton
+    assert "where 40 of 44 ranks are" in found.reason
+    assert seen == {(1, 2)}

@@ -86,6 +86,17 @@ def test_a_process_cannot_claim_the_namespace_of_another_container(
     assert rings.close_window().processes[0].container == "b-0"
 
 
+def test_another_user_of_the_host_cannot_claim_the_namespace_of_a_container(
+    rings, ring, tmp_path, monkeypatch
+):
+    """Only the worker that watches libraries may: it has the agent's own user."""
+    ring.say({"job": "train-a", "rank": 2, "world": 4, "netns": 77})
+    rings.place({EndpointId("a-2", 0): Namespace("/proc/7/ns/net", 77)})
+    monkeypatch.setattr("netagent.adapters.host.rings.os.geteuid", lambda: os.getuid() + 1)
+    look(rings, tmp_path)
+    assert rings.close_window().processes[0].container == ""
+
+
 def test_of_a_ring_whose_writer_is_not_known_the_container_is_not_either(rings, ring, tmp_path):
     ring.say({"job": "train-a", "rank": 2, "world": 4, "netns": 77})
     rings.place({EndpointId("a-2", 0): Namespace("/proc/7/ns/net", 77)})
