@@ -61,7 +61,7 @@ class Uprobes:
         self.lost = 0
         """Hits that the kernel shed, as a buffer was full."""
         self.refused: list[str] = []
-        self._group = f"{PREFIX}{os.getpid()}"
+        self._group = f"{mine()}{os.getpid()}"
         self._events: dict[int, tuple[Function, bool]] = {}
         self._files: list[int] = []
         self._buffers: list[mmap.mmap] = []
@@ -161,15 +161,20 @@ class Uprobes:
         return Hit(time_ns, tgid, tid, function, enters, values)
 
 
+def mine() -> str:
+    """Return how groups of events of this namespace of processes begin: numbers are its own."""
+    return f"{PREFIX}{Path('/proc/self/ns/pid').stat().st_ino}_"
+
+
 def sweep() -> None:
-    """Remove the definitions of processes that are gone."""
+    """Remove the definitions of processes of this namespace that are gone."""
     try:
         events = (TRACING / "uprobe_events").read_text()
     except OSError:
         return
     groups = {line.partition("/")[0][2:] for line in events.splitlines()}
     for group in groups:
-        pid = group.removeprefix(PREFIX)
+        pid = group.removeprefix(mine())
         if group != pid and pid.isdecimal() and not Path("/proc", pid).exists():
             _remove(group)
 

@@ -199,6 +199,15 @@ def test_of_what_a_process_may_make_as_large_as_it_likes_the_beginning_is_read(t
     assert operators._read(tmp_path / "environ", 10) == "RANK=3\0xxx"
 
 
+def within(first):
+    """Return how a command is begun among the processes whose first is a child of `first`."""
+    first.stdin.write(b"\n")
+    first.stdin.flush()
+    first.stdout.readline()  # so it is there
+    children = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text(encoding="ascii")
+    return ["nsenter", "--mount", "--pid", "--target", children.split()[0]]
+
+
 @pytest.mark.netns  # needs root
 def test_a_process_in_a_container_is_recorded_though_its_library_has_no_path_here(
     library, tmp_path
@@ -223,14 +232,17 @@ def test_a_process_in_a_container_is_recorded_though_its_library_has_no_path_her
         " [function(None, None, ctypes.c_long(10), 7, 0, ctypes.c_void_p(0xC0), None)"
         f" for _ in sys.stdin]' {inside}/libnccl.so.2"
     )
+    # The first process is one of ours: not on every machine may root look through the machine's.
+    apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "cat"]
     with (
+        subprocess.Popen(apart, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as first,
         subprocess.Popen(
-            ["unshare", "--mount", "sh", "-c", into], stdin=subprocess.PIPE,
+            [*within(first), "unshare", "--mount", "sh", "-c", into], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, env={**os.environ, "RANK": "1"},
         ) as job,
         # As `ip netns exec` has it: a /sys of its own, without tracefs.
         subprocess.Popen(
-            ["unshare", "--mount", "sh", "-c", watch],
+            [*within(first), "unshare", "--mount", "--net", "sh", "-c", watch],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         ) as worker,
     ):  # fmt: skip

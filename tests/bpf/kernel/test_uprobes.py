@@ -47,7 +47,7 @@ def probed(places):
 
 def definitions():
     text = (uprobes.TRACING / "uprobe_events").read_text()
-    return [line for line in text.splitlines() if f"{uprobes.PREFIX}{os.getpid()}/" in line]
+    return [line for line in text.splitlines() if f"{uprobes.mine()}{os.getpid()}/" in line]
 
 
 def test_every_call_is_seen_with_its_arguments(library, places):
@@ -85,7 +85,7 @@ def test_nothing_is_left_of_it(places):
 
 
 def test_what_a_killed_one_left_is_removed(places):
-    line = f"p:{uprobes.PREFIX}4194999/p0 {places[0].path}:{places[0].offset:#x}"
+    line = f"p:{uprobes.mine()}4194999/p0 {places[0].path}:{places[0].offset:#x}"
     uprobes._append(line)
     uprobes.sweep()
     assert "4194999" not in (uprobes.TRACING / "uprobe_events").read_text()
