@@ -3,7 +3,7 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -37,6 +37,20 @@ def test_a_request_that_makes_no_sense_is_refused():
     assert "folder" in json.loads(done.stdout)["remedy"]
 
 
+def call_until_recorded(job, folder):
+    """Have a job call its library until three records of that are in a ring in `folder`."""
+
+    def seen():
+        job.stdin.write(b"\n")
+        job.stdin.flush()
+        for ring in folder.glob("*.ring"):
+            with suppress(ValueError):  # it is being made: there is no head yet
+                return form.read_head(ring.read_bytes()).written >= 3
+        return False
+
+    wait_until(seen, "calls to be recorded", 30)
+
+
 @pytest.mark.netns  # needs root
 def test_a_process_is_recorded_without_a_change_to_it(library, tmp_path):
     given = {"RANK": "3", "WORLD_SIZE": "8", "NETAGENT_JOB": "train-a"}
@@ -55,14 +69,7 @@ def test_a_process_is_recorded_without_a_change_to_it(library, tmp_path):
         attached = json.loads(worker.stdout.readline())
         assert any("libnccl.so.2" in path for path in attached["libraries"])
         assert attached["attached"] >= 1
-
-        def seen():
-            job.stdin.write(b"\n")
-            job.stdin.flush()
-            found = list(tmp_path.glob("*.ring"))
-            return found and form.read_head(found[0].read_bytes()).written >= 3
-
-        wait_until(seen, "calls to be recorded", 30)
+        call_until_recorded(job, tmp_path)
         job.stdin.close()
         worker.stdin.close()
         assert worker.wait(timeout=30) == 0
@@ -252,14 +259,7 @@ def test_a_process_in_a_container_is_recorded_though_its_library_has_no_path_her
             worker.stdin.flush()
             said = json.loads(worker.stdout.readline())
             assert said.get("attached"), said
-
-            def seen():
-                job.stdin.write(b"\n")
-                job.stdin.flush()
-                found = list(tmp_path.glob("*.ring"))
-                return found and form.read_head(found[0].read_bytes()).written >= 3
-
-            wait_until(seen, "calls to be recorded", 30)
+            call_until_recorded(job, tmp_path)
         finally:
             job.stdin.close()
             worker.stdin.close()
