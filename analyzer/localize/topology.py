@@ -513,6 +513,10 @@ class LearnedTopology:
         names = ((self.name(a), self.name(b)) for a, b in self._traced.links())
         return {(min(a, b), max(a, b)) for a, b in names}
 
+    def traced_leaves(self) -> dict[str, str]:
+        """Return VTEP -> the address that its leaf answers from, of those that traces showed."""
+        return dict(self._traced.leaf_of)
+
     def leaves(self) -> dict[str, str]:
         """Return VTEP -> name of its leaf."""
         return {underlay: self.name(leaf) for underlay, leaf in self._traced.leaf_of.items()}

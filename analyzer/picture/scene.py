@@ -57,6 +57,7 @@ class Ends:
 
     def __init__(self, known: Mapping[EndpointId, Endpoint], numbers: FlowNumbers) -> None:
         self._known, self._numbers, self._changes = known, numbers, numbers.changes
+        self._leaves: tuple[object, Names] | None = None
         self.endpoints = tuple(known.values())
         place = {each.id: n for n, each in enumerate(self.endpoints)}
         of_number = [(number, place.get(each, -1)) for number, each in numbers.ends_in_use()]
@@ -86,6 +87,17 @@ class Ends:
     def tasks(self) -> Names:
         """Tasks of `endpoints`."""
         return Names.by([end.task for end in self.endpoints])
+
+    def leaves(self, topology: LearnedTopology) -> Names:
+        """Return the leaves of `endpoints`, UNKNOWN where one is not known.
+
+        They are looked up anew where another topology, or others of its leaves, are told.
+        """
+        key = topology.declared, topology.traced_leaves()
+        if self._leaves is None or self._leaves[0] != key:
+            found = [topology.leaf_of(end) or UNKNOWN for end in self.endpoints]
+            self._leaves = key, Names.by(found)
+        return self._leaves[1]
 
     def named(self, mask: Mask) -> Names:
         """Return the names of those that `mask` (n_endpoints,) has; the others have none (-1)."""
@@ -127,8 +139,7 @@ class Scene:
     @cached_property
     def leaves(self) -> Names:
         """Leaves of the endpoints; UNKNOWN where one is not known."""
-        leaf_of = self.topology.leaf_of
-        return Names.by([leaf_of(end) or UNKNOWN for end in self.known.endpoints])
+        return self.known.leaves(self.topology)
 
     def visible(self, patterns: tuple[str, ...] | None) -> Mask:
         """Return (n_endpoints,) which endpoints are of tasks that may be seen; None: all."""

@@ -34,8 +34,8 @@ from analyzer.store.listing import pieces_in, remove_if_empty
 from analyzer.store.parquet import (
     GROUP_ROWS,
     HALF,
+    MANY_GROUP_ROWS,
     NO_TABLES,
-    PACKED_ROWS,
     Columns,
     Parquet,
     Values,
@@ -49,6 +49,7 @@ from analyzer.store.rows import (
     MERGE_UNKNOWN,
     PACK,
     PACK_AGAIN,
+    PART_ROWS,
     SPREADING,
     WRITE,
     counted,
@@ -171,17 +172,26 @@ class Tiers:
         values = {"start_ns": block.start_ns, "names": list(table.names)}
         columns = {**table.keys, **table.columns}
         piece = Piece(Tier.MINUTE, block.start_ns, what)
-        self._write(piece, WRITE[what], values | {"windows": block.windows}, columns)
+        many = len(table) > PART_ROWS
+        self._write(piece, WRITE[what], values | {"windows": block.windows}, columns, many=many)
         if len(table.spread):
             piece = Piece(Tier.MINUTE, block.start_ns, TRIPS[what])
-            self._write(piece, WRITE[piece.what], values, _entries(table))
+            self._write(piece, WRITE[piece.what], values, _entries(table), many=many)
 
     def _write(
-        self, piece: Piece, query: str, values: Values, columns: Columns | None = None
+        self,
+        piece: Piece,
+        query: str,
+        values: Values,
+        columns: Columns | None = None,
+        *,
+        many: bool = False,
     ) -> None:
+        """Write a piece; `many` is whether it has more rows than PART_ROWS."""
         path = self._folder / piece.path
         tables = NO_TABLES if columns is None else {"columns": columns}
-        labels, rows = (PACKED_LABELS, PACKED_ROWS) if piece.packed else (LABELS, GROUP_ROWS)
+        labels = PACKED_LABELS if piece.packed else LABELS
+        rows = MANY_GROUP_ROWS if piece.packed or many else GROUP_ROWS
         size = self._parquet.write(path, query, values, tables, labels, rows)
         self._beside(piece)[piece.start_ns] = size
         self.counts.written += 1
@@ -234,7 +244,7 @@ class Tiers:
         try:
             for part, within in zip(parts, found, strict=True):
                 self._parquet.write(part, query, {**values, **within})
-            self._write(piece, IN_TURN, {"files": names_of(parts)})
+            self._write(piece, IN_TURN, {"files": names_of(parts)}, many=True)
         finally:
             for part in parts:
                 part.unlink(missing_ok=True)

@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from analyzer.intake.flows import FlowNumbers
 from analyzer.localize.routes import NO_ROUTE
 from analyzer.picture import scene as module
-from analyzer.picture.scene import Ends, Names, natural
+from analyzer.picture.scene import UNKNOWN, Ends, Names, natural
+from netagent.model.topology import DeclaredTopology
 from tests.analyzer.picture.scenes import (
     ENDPOINTS,
     PORTS,
@@ -73,3 +74,31 @@ def test_endpoints_are_looked_up_anew_only_where_they_changed():
     assert not ends.holds(known(), numbers)
     numbers.number(Flow(0, 2, PORTS[0], 0, (1,), (0, 0)).id)
     assert not ends.holds(registered, numbers)
+
+
+class Leaves:
+    """A topology of which traces showed some leaves."""
+
+    def __init__(self):
+        self.declared, self.traced, self.asked = DeclaredTopology(), dict[str, str](), 0
+
+    def traced_leaves(self):
+        return dict(self.traced)
+
+    def leaf_of(self, end):
+        self.asked += 1
+        return self.traced.get(end.underlay)
+
+
+def test_leaves_are_looked_up_anew_where_traces_show_others_or_others_are_declared():
+    topology, ends = Leaves(), Ends(known(), FlowNumbers())
+    assert set(ends.leaves(topology).names) == {UNKNOWN}
+    asked = topology.asked
+    ends.leaves(topology)
+    assert topology.asked == asked == len(ends.endpoints)
+    topology.traced = {ends.endpoints[0].underlay: "leaf-1"}
+    found = ends.leaves(topology)
+    assert found.names[found.of[0]] == "leaf-1"
+    topology.declared = DeclaredTopology(names={"10.0.0.1": "leaf-2"})
+    ends.leaves(topology)
+    assert topology.asked == 3 * asked

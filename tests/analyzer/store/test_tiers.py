@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
+from dataclasses import replace
 from pathlib import PurePath
 
 import numpy as np
@@ -8,9 +9,9 @@ import structlog
 
 from analyzer.config import History
 from analyzer.history.files import TRIPS, Piece, Tier, What
-from analyzer.history.spread import RATIO
+from analyzer.history.spread import NOTHING, RATIO
 from analyzer.store import rows as store_rows
-from analyzer.store.parquet import HALF, names_of
+from analyzer.store.parquet import GROUP_ROWS, HALF, MANY_GROUP_ROWS, names_of
 from analyzer.store.past import Wanted, page
 from analyzer.store.tiers import Tiers
 from netagent.model.errors import CapabilityMissing
@@ -69,6 +70,24 @@ def test_a_minute_is_four_files_under_its_day(tmp_path):
         (str(path), b"netagent_history", b"2")
     ]
     assert opened(tmp_path)[1] == START_NS + MINUTE_NS
+
+
+@pytest.mark.parametrize(
+    ("more", "largest"), [(0, GROUP_ROWS), (1, MANY_GROUP_ROWS)], ids=["a part", "more"]
+)
+def test_a_minute_of_many_rows_has_them_in_larger_groups(tmp_path, more, largest):
+    tiers, _ = opened(tmp_path)
+    made = block(START_NS)
+    which = np.sort(np.arange(store_rows.PART_ROWS + more) % len(made.pairs))
+    keys, columns = (
+        {name: each[which] for name, each in some.items()}
+        for some in (made.pairs.keys, made.pairs.columns)
+    )
+    pairs = replace(made.pairs, keys=keys, columns=columns, spread=NOTHING)
+    tiers.put(replace(made, pairs=pairs))
+    path = tmp_path / "db.history" / Piece(Tier.MINUTE, START_NS, What.PAIRS).path
+    query = "SELECT max(row_group_num_rows) FROM parquet_metadata($files)"
+    assert tiers._parquet.rows(query, {"files": str(path)}) == [(largest,)]
 
 
 def test_minutes_of_a_clock_that_was_ahead_do_not_count_at_a_restart(tmp_path):
