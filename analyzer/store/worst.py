@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.history.files import HISTORY, Piece, Tier, What, hour_of
-from analyzer.store.listing import pieces_between, readable, relisted, whole_pieces
+from analyzer.store.listing import (
+    Files,
+    damaged,
+    pieces_between,
+    readable,
+    relisted,
+    whole_pieces,
+)
 from analyzer.store.parquet import Parquet, names_of
 from analyzer.store.rows import known
 from netagent.model.errors import RemoteProtocolError
@@ -108,23 +115,23 @@ def worst(
 
 
 def _worst(folder: Path, asked: dict[str, Any], *, is_last: bool) -> Worst:
-    pieces = _pieces(folder, asked["since_ns"], asked["until_ns"])
-    paths = [folder / piece.path for piece in pieces]
-    if not paths:
+    files = _files(folder, asked["since_ns"], asked["until_ns"])
+    if not files.paths:
         return Worst()
     with Parquet(folder / "spill-of-questions") as parquet:
+        left = damaged(parquet, files)
         try:
-            return _read(parquet, paths, asked, 0)
+            return _read(parquet, files.paths, asked, left)
         except RemoteProtocolError:
-            whole = readable(parquet, paths, is_last=is_last)
-            if len(whole) == len(paths):
+            whole = readable(parquet, files.paths, is_last=is_last)
+            if len(whole) == len(files.paths):
                 raise
-            return _read(parquet, whole, asked, len(paths) - len(whole))
+            return _read(parquet, whole, asked, left + len(files.paths) - len(whole))
 
 
-def _pieces(folder: Path, since_ns: int, until_ns: int) -> list[Piece]:
+def _files(folder: Path, since_ns: int, until_ns: int) -> Files:
     """Return hours, and the minutes that are in none of them."""
-    hours, minutes = (
+    (hours, left), (minutes, others) = (
         _counting(folder, tier, since_ns, until_ns) for tier in (Tier.HOUR, Tier.MINUTE)
     )
     known = set(hours)
@@ -135,23 +142,26 @@ def _pieces(folder: Path, since_ns: int, until_ns: int) -> list[Piece]:
         # The first hour may begin before the time that is asked for.
         return start_ns >= since_ns and (hour in known or hour.pack in known)
 
-    return [
+    count = [
         *(each for each in hours if each.packed or each.start_ns >= since_ns),
         *(each for each in minutes if not is_merged(hour_of(each.start_ns))),
     ]
+    return Files(*(tuple(folder / each.path for each in some) for some in (count, left + others)))
 
 
-def _counting(folder: Path, tier: Tier, since_ns: int, until_ns: int) -> list[Piece]:
+def _counting(
+    folder: Path, tier: Tier, since_ns: int, until_ns: int
+) -> tuple[list[Piece], list[Piece]]:
     found = pieces_between(folder, tier, since_ns, until_ns)
-    return whole_pieces([each for each in found if each.what is What.COMPONENTS])[0]
+    return whole_pieces([each for each in found if each.what is What.COMPONENTS])
 
 
-def _read(parquet: Parquet, paths: Sequence[Path], asked: dict[str, Any], damaged: int) -> Worst:
+def _read(parquet: Parquet, paths: Sequence[Path], asked: dict[str, Any], left: int) -> Worst:
     if not paths:
-        return Worst(damaged=damaged)
+        return Worst(damaged=left)
     values = asked | {"files": names_of(paths)}
     settled_ns = values.pop("settled_ns")
     rows = parquet.rows(QUERY, values)
     times = {"files": values["files"], "since_ns": values["since_ns"], "until_ns": settled_ns}
     ((windows,),) = parquet.rows(WINDOWS, times)
-    return Worst(tuple(Lossy(*row) for row in rows), int(windows), damaged)
+    return Worst(tuple(Lossy(*row) for row in rows), int(windows), left)

@@ -72,3 +72,17 @@ def test_a_damaged_file_is_left_out_and_counted(tmp_path):
     assert (found.damaged, found.windows) == (1, 12 * 19)
     assert found.lossy == (Lossy("link x -- y", 1900, 19, P99),)
     assert [each["event"] for each in logs] == ["history_damaged"]
+
+
+def test_a_damaged_minute_beside_the_pack_of_its_hour_is_counted(tmp_path):
+    path = str(tmp_path / "db")
+    tiers = Tiers(path, History())
+    tiers.begin(START_NS)
+    for n in range(MINUTES):
+        if n == 60:
+            piece = Piece(Tier.MINUTE, START_NS, What.COMPONENTS)
+            (tmp_path / "db.history" / piece.path).write_bytes(b"PAR1 no")
+        tiers.put(block(START_NS + n * MINUTE_NS, sent=(100, 200), lost=(1, 1)))
+    assert (tmp_path / "db.history" / piece.pack.path).exists()
+    found = between(path, 0, MINUTES)
+    assert (found.damaged, found.windows) == (1, 12 * (MINUTES - 1))
