@@ -120,7 +120,7 @@ def _hint(series: TrafficSeries, followed: dict[str, Any] | None) -> Hint | None
 
 
 def _followed(followed: dict[str, Any]) -> Iterator[str]:
-    since = clock(followed["since_ns"])
+    since = f"{clock(followed['since_ns'])} UTC"
     if followed["list"] == "skeleton":
         whose = ", as its operators state" if followed.get("source") == "operators" else ""
         yield f"probed along its skeleton since {since}, {followed['pairs']} pairs{whose}"

@@ -211,7 +211,7 @@ def test_a_task_is_asked_of_the_analyzer(analyzer, capsys, tmp_path):
     argv = ["skeleton", "train/a", "--url", url, "--save", saved, "--tick-ms", "1000"]
     assert cli.main(argv) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "probed along its skeleton since 06:00:00, 288 pairs"
+    assert lines[0] == "probed along its skeleton since 06:00:00 UTC, 288 pairs"
     assert lines[2].startswith("DP 4  PP 4  TP 8  EP 1")
     assert asked[-1].endswith("?tick_ms=1000")
     assert cli.main(["skeleton", saved]) == 0
