@@ -15,7 +15,7 @@ FOUND = {
 
 def test_the_answer_comes_first_then_what_was_looked_at_and_what_was_not():
     assert list(report(FOUND)) == [
-        "train-a: innocent",
+        "train-a: the network was innocent",
         "1970-01-01 00:00:00.000Z to 1970-01-01 00:10:00.000Z",
         "",
         "  pairs    23 of 24 probed",
@@ -27,6 +27,11 @@ def test_the_answer_comes_first_then_what_was_looked_at_and_what_was_not():
         "not looked at:",
         "  h1 sent no summary of 1 of the windows",
     ]
+
+
+def test_how_walks_ended_is_said_in_words():
+    lines = list(report(FOUND | {"walks": {"cannot_tell": 2, "incident": 3}}))
+    assert "  tables   walked now: 2 cannot tell, 3 of pairs in an active incident" in lines
 
 
 @pytest.mark.parametrize("count", [1, MOST_LINES, 500])
