@@ -21,10 +21,10 @@ SAID = {
     "fabric": ["19 %", "171 of 880", "h3", "not probed", "suspect, silent"],
     "matrix": ["leaf-s0-r0", "46 of 240", "19%"],
     "matrix-of-pairs": ["train-a-0/rail0", "h0 to h2"],
-    "tasks": ["train-a", "innocent"],
+    "tasks": ["train-a", "innocent", sample.SILENT["component"]],
     "task": [
         "The network was not innocent",
-        "120 windows of 4 hosts",
+        "all 360 windows of 3 of 4 hosts",
         "train-a-4",
         "data parallel",
         "2026-11-27 10:40:00 CET",
@@ -32,8 +32,8 @@ SAID = {
     "incident": [sample.FLOW, "8 of 40", "netagent-analyzer diagnose", "A link loses", "12 more"],
     "incidents": ["not known: insufficient evidence", "Older", "not over", "agent h3"],
     "pair": ["49153", "not traced", "spine-1", "network, there and back"],
-    "hosts": ["h0", "42 s ago"],
-    "host": ["Nothing was heard", "MTU of 1500", "out_of_sequence"],
+    "hosts": ["h0", "heard", "42 s ago"],
+    "host": ["Nothing was heard", "1 incident is active", "MTU of 1500", "out_of_sequence"],
     "diagnose": ["The way there", "The way back", "8 of 40 probes lost", sample.FLOW],
 }
 
