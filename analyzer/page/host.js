@@ -17,7 +17,7 @@ export function view(data, { id }) {
     h("h1", {}, "Host ", name(data.id ?? id)),
     h("p", { class: "lead" }, badge(data.state, silent ? undefined : "heard"), open ? [" ", badge("confirmed", plural(open, "incident is active", "incidents are active"))] : null, silent ? ` Nothing was heard of its agent for ${span(data.silent_ms / 1e3)}: what is below is what it said last.` : ""),
     facts([
-      ["heard", data.silent_ms === null || data.silent_ms === undefined ? "never" : `${span(data.silent_ms / 1e3)} ago`],
+      ["last heard", data.silent_ms === null || data.silent_ms === undefined ? "never" : `${span(data.silent_ms / 1e3)} ago`],
       ["agent", name(data.version)],
       ...flat(data.cost),
     ]),

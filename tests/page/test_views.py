@@ -24,7 +24,7 @@ SAID = {
     "tasks": ["train-a", "innocent", sample.SILENT["component"]],
     "task": [
         "The network was not innocent",
-        "all 360 windows of 3 of 4 hosts",
+        "3 of 4 hosts sent all 360 windows",
         "train-a-4",
         "data parallel",
         "2026-11-27 10:40:00 CET",

@@ -185,8 +185,8 @@ def _looked_at(of: Mapping[str, Any]) -> Iterator[str]:
     """Yield what `netagent-analyzer innocent` prints, too."""
     probed, hosts, windows = len(of["pairs"]), of["hosts"], of["windows"]
     whole = sum(count >= windows for count in hosts.values())
-    yield f"{probed:,} of {probed + len(of['unprobed']):,} pairs"
-    yield f"all {windows:,} windows of {whole:,} of {len(hosts):,} hosts"
+    yield f"{probed:,} of {probed + len(of['unprobed']):,} pairs were probed"
+    yield f"{whole:,} of {len(hosts):,} hosts sent all {windows:,} windows"
     few = f"; below {100 * of['lost_at_most']:.4f} %, 95 % sure" if of["sent"] else ""
     yield f"{of['sent']:,} probes, of which {of['lost']:,} were lost{few}"
     if rtt := of["rtt_us"]:
