@@ -102,7 +102,8 @@ def report(found: dict[str, Any]) -> Iterator[str]:
             f"longest {rtt['longest']:.0f} us"
         )
     whole = sum(count >= found["windows"] for count in found["hosts"].values())
-    yield f"  hosts    {whole} of {len(found['hosts'])} sent all {found['windows']} windows"
+    least = "" if whole == len(found["hosts"]) else f", the least {min(found['hosts'].values())}"
+    yield f"  hosts    {whole} of {len(found['hosts'])} sent all {found['windows']} windows{least}"
     if walks := found["walks"]:
         ends = ", ".join(f"{count} {_ended(how)}" for how, count in sorted(walks.items()))
         yield cut(f"  tables   walked now: {ends}")

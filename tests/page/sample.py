@@ -214,8 +214,8 @@ def task(name: str = "train-a") -> Plain:
             "until_ns": NOW_NS - 61 * S,
             "verdict": "not innocent",
             "looked_at": [
-                "24 of 24 pairs were probed", "3 of 4 hosts sent all 360 windows",
-                "691,200 probes, of which 2,040 were lost; below 0.3062 %, 95 % sure",
+                "24 of 24 pairs were probed", "3 of 4 hosts sent all 360 windows, the least 352",
+                "691,200 probes, of which 2,040 were lost; loss is below 0.3062 %, 95 % sure",
                 "round trips: median 0.061 ms, p99 0.301 ms, longest 4.120 ms",
                 "16 walks through flow tables: delivered",
             ],

@@ -186,8 +186,9 @@ def _looked_at(of: Mapping[str, Any]) -> Iterator[str]:
     probed, hosts, windows = len(of["pairs"]), of["hosts"], of["windows"]
     whole = sum(count >= windows for count in hosts.values())
     yield f"{probed:,} of {probed + len(of['unprobed']):,} pairs were probed"
-    yield f"{whole:,} of {len(hosts):,} hosts sent all {windows:,} windows"
-    few = f"; below {100 * of['lost_at_most']:.4f} %, 95 % sure" if of["sent"] else ""
+    least = "" if whole == len(hosts) else f", the least {min(hosts.values()):,}"
+    yield f"{whole:,} of {len(hosts):,} hosts sent all {windows:,} windows{least}"
+    few = f"; loss is below {100 * of['lost_at_most']:.4f} %, 95 % sure" if of["sent"] else ""
     yield f"{of['sent']:,} probes, of which {of['lost']:,} were lost{few}"
     if rtt := of["rtt_us"]:
         told = (f"{name} {rtt[name] / 1e3:.3f} ms" for name in ("median", "p99", "longest"))
