@@ -95,7 +95,7 @@ def _timed(v: Values) -> str:
         for name, rtt_ns in v["routers"]
     )
     end_to_end = f"{v['before_ns'] / 1e3:.0f} us -> {v['now_ns'] / 1e3:.0f} us"
-    return f"how late each router answered, {v['source']}: {times}; end to end {end_to_end}"
+    return f"how late each router answered {v['source']}: {times}; end to end {end_to_end}"
 
 
 def _path(v: Values) -> str:
