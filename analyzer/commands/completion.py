@@ -46,13 +46,18 @@ NAMES: dict[str, tuple[str, str]] = {
     "history": ("/v1/endpoints", "endpoints"),
 }
 """Verb -> what its arguments are the names of: path, and list of the answer."""
-OPTIONS = {
+OPTIONS: dict[str, tuple[str, str] | None] = {
     "--task": ("/v1/tasks", "tasks"),
     "--endpoint": ("/v1/endpoints", "endpoints"),
     "--source": ("/v1/endpoints", "endpoints"),
     "--target": ("/v1/endpoints", "endpoints"),
+    "--component": None,
+    "--since": None,
+    "--until": None,
 }
-"""Option -> the same of what follows it."""
+"""Option -> the same of what follows it; None where nothing names that."""
+WORDS = ("right", "wrong")
+"""What follows the incident of `feedback`."""
 
 ParserOf = Callable[[Sequence[str]], argparse.ArgumentParser]
 Ask = Callable[[str, str], Iterable[str]]
@@ -102,6 +107,8 @@ def following(words: Sequence[str], ask: Ask, parser_of: ParserOf) -> list[str]:
     elif last.startswith("-"):
         actions = verbs[typed[0]]._actions  # noqa: SLF001 - argparse has no other way
         found = sorted(o for each in actions for o in each.option_strings if o.startswith("--"))
+    elif typed[0] == "feedback" and len(typed) > 1 and not before[-1].startswith("-"):
+        found = WORDS
     else:
         source = OPTIONS.get(before[-1], NAMES.get(typed[0]))
         found = ask(*source) if source else ()

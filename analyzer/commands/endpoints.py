@@ -3,13 +3,14 @@
 
 import argparse
 import json
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from analyzer.commands import again, connection
 from analyzer.commands.connection import Connection
-from analyzer.commands.text import clock, paragraph, table
+from analyzer.commands.text import paragraph, since, table
 from netagent.model.address import is_six
 
 EPILOG = """\
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
             "/v1/endpoints", "endpoints", task=args.task, host=args.host, vanished=vanished
         )
     of = " of that task or host" if args.task or args.host else ""
-    return _print(args, answer, report(answer, of))
+    return _print(args, answer, report(answer, of, now_ns=time.time_ns()))
 
 
 def _print(args: argparse.Namespace, answer: dict[str, Any], lines: Iterable[str]) -> int:
@@ -60,20 +61,22 @@ def _print(args: argparse.Namespace, answer: dict[str, Any], lines: Iterable[str
     return 0
 
 
-def report(answer: dict[str, Any], of: str = "") -> Iterator[str]:
+def report(answer: dict[str, Any], of: str = "", *, now_ns: int = 0) -> Iterator[str]:
     """Yield a line per endpoint, then what does not add up, as far as it is among them.
 
-    `of` says which were asked for, where that is not all.
+    `of` says which were asked for, where that is not all. Instants of other days than `now_ns`, or
+    than the newest, have their day.
     """
+    now_ns = now_ns or max((_since_ns(each) for each in answer["endpoints"]), default=0)
     if not answer["endpoints"]:
         yield f"no endpoints{of} registered"
     else:
-        header = ("ENDPOINT", "STATE", "SINCE", "HOST", "RNIC", "OVERLAY", "TASK")
-        yield from table(header, (_row(endpoint) for endpoint in answer["endpoints"]))
+        header = ("ENDPOINT", "STATE", "SINCE UTC", "HOST", "RNIC", "OVERLAY", "TASK")
+        yield from table(header, (_row(endpoint, now_ns) for endpoint in answer["endpoints"]))
     for conflict in answer["conflicts"]:
         yield from paragraph(
-            f"{clock(conflict['wall_ns'])} {conflict['endpoint']} was claimed by "
-            f"{conflict['winner']} while {conflict['loser']} still had it",
+            f"{since(conflict['wall_ns'], now_ns=now_ns)} UTC: {conflict['endpoint']} was claimed "
+            f"by {conflict['winner']} while {conflict['loser']} still had it",
             hang="  ",
         )
     for task, rail in sorted(_mixed(answer["endpoints"])):
@@ -130,12 +133,16 @@ def _mixed(endpoints: Iterable[dict[str, Any]]) -> set[tuple[str, int]]:
     return four & six
 
 
-def _row(endpoint: dict[str, Any]) -> tuple[object, ...]:
-    since_ns = endpoint["deregistered_ns"] or endpoint["since_ns"]
+def _since_ns(endpoint: dict[str, Any]) -> int:
+    at_ns: int = endpoint["deregistered_ns"] or endpoint["since_ns"]
+    return at_ns
+
+
+def _row(endpoint: dict[str, Any], now_ns: int) -> tuple[object, ...]:
     return (
         endpoint["id"],
         endpoint["state"],
-        clock(since_ns),
+        since(_since_ns(endpoint), now_ns=now_ns),
         endpoint["host"],
         endpoint["rnic"],
         endpoint["address"],

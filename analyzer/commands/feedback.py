@@ -27,7 +27,9 @@ not; 3 the analyzer cannot be reached, or cannot store it now
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     parser.add_argument("incident", metavar="INCIDENT", help="as `incidents` lists it")
-    parser.add_argument("word", choices=("right", "wrong"), help="what the verdict was")
+    parser.add_argument(
+        "word", choices=("right", "wrong"), metavar="right|wrong", help="what the verdict was"
+    )
     parser.add_argument("--component", metavar="'KIND NAME'", help="what was at fault instead")
     parser.add_argument("--note", metavar="TEXT", help="how you know, or what it was")
     connection.add_arguments(parser)

@@ -16,7 +16,7 @@ from analyzer.commands.connection import Connection, Refused
 from analyzer.commands.instants import FORMS, UNITS_NS, instant_of
 from analyzer.commands.text import COLUMNS, cut, instant, table
 from netagent.model.errors import ConfigError
-from netagent.model.path import Component
+from netagent.model.path import Component, Kind, link, link_ends
 
 EPILOG = """\
 examples:
@@ -108,6 +108,8 @@ def _named(args: argparse.Namespace) -> dict[str, str | None]:
     """Return what is asked for, by options or without them. Raises ConfigError."""
     options = ("component", "endpoint", "source", "target")
     named: dict[str, str | None] = {name: getattr(args, name) for name in options}
+    if named["component"]:
+        named["component"] = _component(named["component"])
     if not args.of:
         return named
     if any(named.values()):
@@ -118,10 +120,18 @@ def _named(args: argparse.Namespace) -> dict[str, str | None]:
         raise ConfigError("history", "a component of several words wants quotes: 'link a -- b'")
     if " " not in args.of[0]:
         return named | {"endpoint": args.of[0]}
+    return named | {"component": _component(args.of[0])}
+
+
+def _component(text: str) -> str:
+    """Return a component as incidents name it; of a link either end may come first."""
     try:
-        return named | {"component": str(Component.parse(args.of[0]))}
+        found = Component.parse(text)
+        return str(link(*link_ends(found)) if found.kind is Kind.LINK else found)
     except ValueError as error:
-        raise ConfigError("history", str(error)) from error
+        raise ConfigError(
+            "history", f"{error}, as `netagent-analyzer incidents` names it"
+        ) from error
 
 
 def _pages(analyzer: Connection, asked: dict[str, str | int | None]) -> Iterator[dict[str, Any]]:
@@ -243,7 +253,8 @@ class Told:
 def report(told: Told) -> Iterator[str]:
     """Yield a line for each time, and what loses most."""
     if not told.times:
-        yield "nothing is known of it in that time"
+        yield "nothing is known of it in that time, or of that name: `netagent-analyzer"
+        yield "incidents` names components, `netagent-analyzer endpoints` names endpoints"
     else:
         header = (
             "FROM (UTC)", "SENT", "LOST", "LOST %", "P50 us", "P90 us", "P99 us", "MAX us", "W",

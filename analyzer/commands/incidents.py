@@ -3,26 +3,34 @@
 
 import argparse
 import json
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from analyzer.commands import again, connection
-from analyzer.commands.connection import Connection
-from analyzer.commands.text import clock, paragraph, table
+from analyzer.commands.connection import Connection, Refused
+from analyzer.commands.instants import FORMS, instant_of
+from analyzer.commands.text import paragraph, since, table
+from netagent.model.errors import ConfigError
 from netagent.terminal import add_color, is_colored, painted
 
 EPILOG = """\
 examples:
   netagent-analyzer incidents
+  netagent-analyzer incidents --task train-a --since 2h
   netagent-analyzer incidents --state active --check || page-somebody
   netagent-analyzer incidents --json | jq '.incidents[0].evidence'
 
+Of a task that has none, `netagent-analyzer innocent TASK` says how well it
+was looked at.
 exit status: 0; with --check 1 if any listed incident has not recovered, or the
 analyzer itself is in trouble; masked ones, which cost no probe, do not count
 """
 
 MASKED = "masked"
 """Symptom of what costs no probe: it may wait until morning."""
+UNKNOWN = 404
 STATES = ("active", "open", "confirmed", "recovered")
 
 
@@ -31,9 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--state", choices=STATES, help="only these; active is open or confirmed (default: all)"
     )
-    parser.add_argument(
-        "--since", metavar="NS", type=int, help="updated at this Unix nanosecond or later"
-    )
+    parser.add_argument("--task", metavar="TASK", help="only those that hit this task")
+    parser.add_argument("--since", metavar="T", help=f"updated since then: {FORMS}")
     parser.add_argument(
         "--check", action="store_true", help="exit 1 if any has not recovered, for scripts"
     )
@@ -44,13 +51,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print incidents."""
+    now_ns = time.time_ns()
+    since_ns = _since_ns(args.since, now_ns)
     with Connection(args) as analyzer:
-        answer = analyzer.all("/v1/incidents", "incidents", state=args.state, since=args.since)
+        answer = analyzer.all("/v1/incidents", "incidents", state=args.state, since=since_ns)
+        if args.task:
+            answer["incidents"] = _of(analyzer, args.task, answer["incidents"])
     warnings = answer.get("warnings", [])
     if args.json:
         print(json.dumps(answer, indent=2))
     else:
-        lines = report(answer["incidents"], warnings)
+        lines = report(answer["incidents"], warnings, now_ns=now_ns)
         for line in painted(lines, colored=is_colored(args)):
             print(line)
     urgent = any(
@@ -60,11 +71,38 @@ def run(args: argparse.Namespace) -> int:
     return 1 if args.check and (urgent or warnings) else 0
 
 
-def report(incidents: list[dict[str, Any]], warnings: Sequence[str] = ()) -> Iterator[str]:
-    """Yield a line per incident, the latest first, and what is wrong with the analyzer itself."""
+def _since_ns(text: str | None, now_ns: int) -> int | None:
+    if text is None:
+        return None
+    if text.isdecimal():  # scripts give any nanosecond, 0 too
+        return int(text)
+    return instant_of(text, "--since", now_ns=now_ns)
+
+
+def _of(analyzer: Connection, task: str, incidents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return those of a task. Raises ConfigError where nothing knows it: a slip is no answer."""
+    found = [each for each in incidents if task in each["tasks"]]
+    if not found:
+        try:
+            analyzer.get(f"/v1/tasks/{quote(task, safe='')}")
+        except Refused as error:
+            if error.status != UNKNOWN:
+                raise
+            raise ConfigError("--task", str(error)) from error
+    return found
+
+
+def report(
+    incidents: list[dict[str, Any]], warnings: Sequence[str] = (), *, now_ns: int = 0
+) -> Iterator[str]:
+    """Yield a line per incident, the latest first, and what is wrong with the analyzer itself.
+
+    Without `now_ns`, as of a recording, today is the day of the newest.
+    """
     if incidents:
-        header = ("INCIDENT", "STATE", "DETECTED", "LAYER", "CONF", "AT FAULT")
-        first, *lines = table(header, (_row(incident) for incident in incidents))
+        header = ("INCIDENT", "STATE", "SINCE UTC", "LAYER", "CONF", "AT FAULT")
+        now_ns = now_ns or max(each["detected_ns"] for each in incidents)
+        first, *lines = table(header, (_row(incident, now_ns) for incident in incidents))
         yield first
         for line, incident in zip(lines, incidents, strict=True):
             yield line
@@ -78,11 +116,11 @@ def report(incidents: list[dict[str, Any]], warnings: Sequence[str] = ()) -> Ite
         yield from paragraph(f"the analyzer itself: {each}", hang="  ")
 
 
-def _row(incident: dict[str, Any]) -> tuple[object, ...]:
+def _row(incident: dict[str, Any], now_ns: int) -> tuple[object, ...]:
     return (
         incident["id"],
         "unobserved" if incident.get("unobserved_ns") else incident["state"],
-        clock(incident["detected_ns"]),
+        since(incident["detected_ns"], now_ns=now_ns),
         incident["layer"] or "-",
         f"{incident['confidence']:.3f}",
         _at_fault(incident),

@@ -31,6 +31,13 @@ reached
 
 INNOCENT, SUSPECT, CANNOT_TELL = 0, 1, 4
 
+SAID = {
+    "innocent": "the network was innocent",
+    "suspect": "the network was not innocent",
+    "cannot tell": "cannot tell whether it was the network",
+}
+"""Answer -> what is printed, as the page says it."""
+
 TIMEOUT_S = 60.0
 """Seconds that an inquiry may take. Chosen: the analyzer reads up to 20,000 summaries for it."""
 MOST_LINES = 12
@@ -82,7 +89,7 @@ def status(found: dict[str, Any]) -> int:
 
 def report(found: dict[str, Any]) -> Iterator[str]:
     """Yield the answer, what was looked at, and what was not."""
-    yield cut(f"{found['task']}: {found['answer']}")
+    yield cut(f"{found['task']}: {SAID.get(found['answer'], found['answer'])}")
     yield f"{instant(found['since_ns'])} to {instant(found['until_ns'])}"
     yield ""
     probed, unprobed = len(found["pairs"]), len(found["unprobed"])
@@ -95,12 +102,17 @@ def report(found: dict[str, Any]) -> Iterator[str]:
             f"longest {rtt['longest']:.0f} us"
         )
     whole = sum(count >= found["windows"] for count in found["hosts"].values())
-    yield f"  hosts    {whole} of {len(found['hosts'])} sent all {found['windows']} windows"
+    least = "" if whole == len(found["hosts"]) else f", the least {min(found['hosts'].values())}"
+    yield f"  hosts    {whole} of {len(found['hosts'])} sent all {found['windows']} windows{least}"
     if walks := found["walks"]:
-        ends = ", ".join(f"{count} {how}" for how, count in sorted(walks.items()))
+        ends = ", ".join(f"{count} {_ended(how)}" for how, count in sorted(walks.items()))
         yield cut(f"  tables   walked now: {ends}")
     yield from _list("not well:", found["against"])
     yield from _list("not looked at:", found["not_looked_at"])
+
+
+def _ended(outcome: str) -> str:
+    return "of pairs in an active incident" if outcome == "incident" else outcome.replace("_", " ")
 
 
 def _list(title: str, lines: list[str]) -> Iterator[str]:

@@ -116,7 +116,7 @@ def _live(args: argparse.Namespace) -> int:
 
 def _found(said: dict[str, Any], verdict: Verdict) -> Iterator[str]:
     yield from paragraph(f"{verdict.holdup.value}: {verdict.summary}", hang="  ")
-    yield f"  {len(said['ranks'])} ranks, as of {clock(said['verdict']['at_ns'])}"
+    yield f"  {len(said['ranks'])} ranks, as of {clock(said['verdict']['at_ns'])} UTC"
     yield from _rest(verdict, ())
 
 

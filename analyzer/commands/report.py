@@ -143,6 +143,10 @@ def _us(ns: int | None) -> str:
 def _unwatched(told: dict[str, Any]) -> Iterator[str]:
     yield ""
     yield "not watched:"
+    yield from list(_blind(told)) or ["  nothing that is known of"]
+
+
+def _blind(told: dict[str, Any]) -> Iterator[str]:
     if told["windows_share"] is not None:
         missed, expected = told["windows_missed"], told["windows_expected"]
         since_ns = told["windows_since_ns"]
@@ -151,7 +155,8 @@ def _unwatched(told: dict[str, Any]) -> Iterator[str]:
         yield f"  {share}{since}: {missed} of {expected} windows were not judged"
     elif told["windows_expected"] == 0:
         yield "  no window was judged so far that is on disk: they are written after minutes"
-    yield f"  {told['unobserved_incidents']} incidents of which nothing is measured any more"
+    if lost := told["unobserved_incidents"]:
+        yield f"  {lost} incidents of which nothing is measured any more"
     for each in told["unprobed_now"]:
         yield cut(f"  {each['count']} x {each['what']}, now: {each['why']}")
 

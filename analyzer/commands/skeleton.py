@@ -81,8 +81,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(plain(found) | ({"list": followed} if followed else {})))
     else:
-        for line in (*(_followed(followed) if followed else ()), *report(found, series)):
-            print(line)
+        if followed:  # what is probed rests on what was seen before
+            print(*_followed(followed), "what its traffic shows now:", sep="\n")
+        print(*report(found, series), sep="\n")
     return 0 if found.confident else 1
 
 
@@ -120,7 +121,7 @@ def _hint(series: TrafficSeries, followed: dict[str, Any] | None) -> Hint | None
 
 
 def _followed(followed: dict[str, Any]) -> Iterator[str]:
-    since = clock(followed["since_ns"])
+    since = f"{clock(followed['since_ns'])} UTC"
     if followed["list"] == "skeleton":
         whose = ", as its operators state" if followed.get("source") == "operators" else ""
         yield f"probed along its skeleton since {since}, {followed['pairs']} pairs{whose}"
@@ -166,7 +167,7 @@ def report(found: Skeleton, series: TrafficSeries) -> Iterator[str]:
     )
     if not found.confident:
         yield from paragraph(f"no skeleton: {found.reason}", hang="  ")
-        yield f"  the basic list stays: {basic} pairs"
+        yield f"  by this alone the basic list would be probed: {basic} pairs"
     else:
         degrees = f"DP {found.dp}  PP {found.pp}  TP {found.tp}  EP {found.ep}"
         if found.superset:

@@ -68,12 +68,18 @@ def _missing(task: dict[str, Any]) -> Iterator[str]:
         yield f"missing: {len(missing) - MAX_MISSING} more of {task['id']}; --json lists them"
 
 
+def up(task: dict[str, Any]) -> int:
+    """Return how many endpoints are up; of an analyzer of before, registered, crashed or not."""
+    found: int = task.get("endpoints_up", task["endpoints_registered"])
+    return found
+
+
 def _row(task: dict[str, Any]) -> tuple[object, ...]:
     return (
         task["id"],
         task.get("source") or ("declared" if task["declared"] else "learned"),
         len(task["containers"]),
         ",".join(str(rail) for rail in task["rails"]) or "-",
-        f"{task['endpoints_registered']}/{task['endpoints_expected']}",
+        f"{up(task)}/{task['endpoints_expected']}",
         task["list"],
     )

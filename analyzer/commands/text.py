@@ -46,6 +46,16 @@ def clock(instant_ns: int | None) -> str:
     return datetime.fromtimestamp(instant_ns / 1e9, UTC).strftime("%H:%M:%S")
 
 
+def since(instant_ns: int | None, *, now_ns: int) -> str:
+    """Return the time of day, UTC, or day and time where that is another day; `-` for none."""
+    if instant_ns is None:
+        return "-"
+    at, now = (datetime.fromtimestamp(ns / 1e9, UTC) for ns in (instant_ns, now_ns))
+    if at.date() == now.date():
+        return at.strftime("%H:%M:%S")
+    return at.strftime("%m-%d %H:%M" if at.year == now.year else "%Y-%m-%d")
+
+
 def instant(instant_ns: int | None) -> str:
     """Return date and time with milliseconds, UTC; `-` for none."""
     if instant_ns is None:

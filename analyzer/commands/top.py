@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from analyzer.commands import connection, incidents
+from analyzer.commands import connection, incidents, tasks
 from analyzer.commands.connection import Connection, Refused
 from analyzer.commands.text import clock, table
 from netagent.model.errors import Unreachable
@@ -92,7 +92,7 @@ def frame(told: dict[str, Any], error: str = "") -> Iterator[str]:
             + (f"; judging is {late_s:.1f} s late" if late_s >= 1 else "")
         )
     yield ""
-    yield from incidents.report(told["incidents"], told["warnings"])
+    yield from incidents.report(told["incidents"], told["warnings"], now_ns=told["wall_ns"])
     hit = Counter(task for each in told["incidents"] for task in each["tasks"])
     if told["tasks"]:
         yield ""
@@ -102,7 +102,7 @@ def frame(told: dict[str, Any], error: str = "") -> Iterator[str]:
 
 
 def _task(task: dict[str, Any], hit: int) -> tuple[object, ...]:
-    up = f"{task['endpoints_registered']}/{task['endpoints_expected']}"
+    up = f"{tasks.up(task)}/{task['endpoints_expected']}"
     return task["id"], up, task["list"], hit or "-"
 
 

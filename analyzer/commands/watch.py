@@ -90,13 +90,13 @@ def report(event: dict[str, Any]) -> Iterator[str]:
     component = incident["component"] or "insufficient evidence"
     when = clock(incident["updated_ns"])
     yield cut(
-        f"{when} {event['event']:10} {component}  "
+        f"{when}Z {event['event']:10} {component}  "
         f"({incident['layer'] or 'layer unknown'}, {incident['confidence']:.3f})"
     )
     if not incident.get("stored", True):
-        yield f"{'':20}not stored: the analyzer's disk refuses it"
+        yield f"{'':21}not stored: the analyzer's disk refuses it"
     if event["event"] == "recovered":
         seconds = ((incident["recovered_ns"] or 0) - incident["detected_ns"]) / 1e9
-        yield f"{'':20}after {seconds:.1f} s; netagent-analyzer show {incident['id']}"
+        yield f"{'':21}after {seconds:.1f} s; netagent-analyzer show {incident['id']}"
     else:
         yield from paragraph(f"{incident['summary']} (show {incident['id']})", " " * 20, " " * 20)

@@ -8,7 +8,7 @@ trips, findings. It says *innocent* only where nearly all of what could be looke
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -43,6 +43,8 @@ thousand."""
 FINDINGS_OF_A_HOST = 256
 """Most different findings of a host that are kept, the first ones. Chosen: four times those of one
 window; whoever words each window's anew takes no more memory than that."""
+STALLED_NAMED = 3
+"""Most hosts that are told each with how long its agent stood still. Chosen: to be read."""
 REMARKS = frozenset(
     {FindingKind.UNKNOWN_INPUT, FindingKind.TOPOLOGY_DIFFERS, FindingKind.MISCONFIGURED}
 )
@@ -82,6 +84,8 @@ class Looked:
     """Windows that lie in that time."""
     hosts: dict[str, int]
     """The task's hosts -> how many of these windows have their summary."""
+    unheard: int
+    """Windows of which no host sent a summary, as before the task, or the analyzer, began."""
     stalled: dict[str, int]
     """Hosts whose agents stood still in a window -> milliseconds at most."""
     pairs: tuple[PairSeen, ...]
@@ -188,7 +192,8 @@ class Inquiry:
             unanswered[self.endpoints[target]] += count
         return Looked(
             self.task, self.since_ns, self.until_ns, self._count(),
-            {host: len(self._windows.get(host, ())) for host in hosts}, self._stalled,
+            {host: len(self._windows.get(host, ())) for host in hosts},
+            max(0, self._count() - len(set().union(*self._windows.values()))), self._stalled,
             tuple(pairs), tuple(sorted(p for p in self.expected if not self._sent[p])),
             sent, lost, self._refused,
             at_most(lost, sent, SURE),
@@ -246,7 +251,7 @@ def answer(looked: Looked) -> tuple[Answer, list[str], list[str]]:
     ]
     against += [f"{f.component}: {f.text}" for f in looked.findings if f.kind not in REMARKS]
     against += [
-        f"walks through the flow tables that end as {how!r}: {count}{_BY.get(how, '')}"
+        f"walks through the flow tables: {count} {how_ended(how)}{_BY.get(how, '')}"
         for how, count in sorted(looked.walks.items())
         if how not in ("delivered", "cannot_tell")
     ]
@@ -271,6 +276,11 @@ def _agent_gone(incident: Incident) -> str:
     return component.name if incident.verdict.symptom is Symptom.SILENCE else ""
 
 
+def how_ended(outcome: str) -> str:
+    """Return how walks ended, in words."""
+    return "of pairs in an active incident" if outcome == "incident" else outcome.replace("_", " ")
+
+
 _BY = {"refused": "; somebody wants that, `netagent-analyzer diagnose` of the pair says who"}
 
 
@@ -290,9 +300,7 @@ def _missing(looked: Looked) -> list[str]:
         missing.append("no whole window lies in that time")
     if not looked.hosts:
         missing.append("no host has an endpoint of the task")
-    for host, count in looked.hosts.items():
-        if count < looked.windows:
-            missing.append(f"{host} sent no summary of {looked.windows - count} of the windows")
+    missing += _unheard(looked)
     missing += [
         f"incident {each.id}: the agent of {host} was gone, and with it who answers probes there"
         for each in looked.incidents
@@ -303,16 +311,39 @@ def _missing(looked: Looked) -> list[str]:
         for host, count in looked.unanswered.items()
     ]
     missing += [f"{_said(pair)} was not probed" for pair in looked.unprobed]
-    missing += [
-        f"{host}'s agent stood still for {ms} ms: what it lost meanwhile proves nothing"
-        for host, ms in sorted(looked.stalled.items())
-        if ms > 0
-    ]
+    missing += _stalled({host: ms for host, ms in looked.stalled.items() if ms > 0})
     if not looked.walks:
         missing.append("flow tables as they were then: they are read only when asked")
     elif unknown := looked.walks.get("cannot_tell"):
         missing.append(f"flow tables of {unknown} pairs: their hosts could not say")
     return missing
+
+
+def _unheard(looked: Looked) -> list[str]:
+    """Return which windows are missing: those of all hosts once, then what else hosts lack."""
+    missing = []
+    if looked.hosts and looked.unheard:
+        missing.append(
+            f"no host sent a summary of {looked.unheard} of the windows: the task, or the "
+            "analyzer, may not have been there"
+        )
+    for host, count in looked.hosts.items():
+        if lacks := looked.windows - looked.unheard - count:
+            of = "the others" if looked.unheard else "the windows"
+            missing.append(f"{host} sent no summary of {lacks} of {of}")
+    return missing
+
+
+def _stalled(stalled: Mapping[str, int]) -> list[str]:
+    if len(stalled) <= STALLED_NAMED:
+        return [
+            f"{host}'s agent stood still for {ms} ms: what it lost meanwhile proves nothing"
+            for host, ms in sorted(stalled.items())
+        ]
+    host = max(sorted(stalled), key=stalled.__getitem__)
+    worst = f"that of {host} the longest, for {stalled[host]} ms"
+    proves = "what they lost meanwhile proves nothing"
+    return [f"agents of {len(stalled)} hosts stood still, {worst}: {proves}"]
 
 
 def _said(pair: Pair) -> str:

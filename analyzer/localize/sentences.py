@@ -86,7 +86,7 @@ def _sampled(v: Values) -> str:
 
 def _counted(v: Values) -> str:
     counts = ", ".join(f"{name or '?'} {reached}/{v['sent']}" for name, reached in v["routers"])
-    return f"packets that reached each router, {v['source']}: {counts}"
+    return f"packets of {v['source']} that reached each router: {counts}"
 
 
 def _timed(v: Values) -> str:
@@ -95,13 +95,13 @@ def _timed(v: Values) -> str:
         for name, rtt_ns in v["routers"]
     )
     end_to_end = f"{v['before_ns'] / 1e3:.0f} us -> {v['now_ns'] / 1e3:.0f} us"
-    return f"how late each router answered, {v['source']}: {times}; end to end {end_to_end}"
+    return f"how late each router answered {v['source']}: {times}; end to end {end_to_end}"
 
 
 def _path(v: Values) -> str:
     what = "reply" if v["reply"] else "probe"
     way = " > ".join(hop or "?" for hop in v["way"])
-    return f"{what} {way}: {v['lost']}/{v['sent']} lost"
+    return f"{what} {way}: {v['lost']}/{v['sent']} lost, there or back"
 
 
 def _shift(v: Values) -> str:
@@ -181,7 +181,11 @@ _SAY: Mapping[EvidenceKind, Callable[[Values], str | list[str]]] = {
     EvidenceKind.SHIFT: _shift,
     EvidenceKind.FINDING: lambda v: str(v["text"]),
     EvidenceKind.READ: lambda v: f"{v['name']}: {v['text']}",
-    EvidenceKind.CROSSED: lambda v: f"probes that cross it: {v['lost']} of {v['sent']} lost",
+    EvidenceKind.CROSSED: lambda v: (
+        f"probes that cross it: {v['lost']} of {v['sent']} lost"
+        if v["sent"]
+        else "no probe crosses it now"
+    ),
     EvidenceKind.NO_SUMMARY: _no_summary,
     EvidenceKind.LATE: lambda v: (
         f"stamps of probes: {v['host']} takes {v['delay_ns'] / 1e6:.0f} ms of a round trip"

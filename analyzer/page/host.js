@@ -4,7 +4,7 @@
 import { path } from "./api.js";
 import { h } from "./dom.js";
 import { badge, facts, incidents, link, name, none, section, table, to } from "./parts.js";
-import { label, measure, number, span } from "./words.js";
+import { label, measure, number, plural, span } from "./words.js";
 
 export const title = (id) => `Host ${id}`;
 export const source = (id) => path(`host/${encodeURIComponent(id)}`);
@@ -12,11 +12,12 @@ export const every = 3;
 
 export function view(data, { id }) {
   const silent = data.state === "silent";
+  const open = data.incidents.filter((each) => !each.recovered_ns).length;
   return [
     h("h1", {}, "Host ", name(data.id ?? id)),
-    h("p", { class: "lead" }, badge(data.state), silent ? ` Nothing was heard of its agent for ${span(data.silent_ms / 1e3)}: what is below is what it said last.` : ""),
+    h("p", { class: "lead" }, badge(data.state, silent ? undefined : "heard"), open ? [" ", badge("confirmed", plural(open, "incident is active", "incidents are active"))] : null, silent ? ` Nothing was heard of its agent for ${span(data.silent_ms / 1e3)}: what is below is what it said last.` : ""),
     facts([
-      ["heard", data.silent_ms === null || data.silent_ms === undefined ? "never" : `${span(data.silent_ms / 1e3)} ago`],
+      ["last heard", data.silent_ms === null || data.silent_ms === undefined ? "never" : `${span(data.silent_ms / 1e3)} ago`],
       ["agent", name(data.version)],
       ...flat(data.cost),
     ]),
@@ -35,7 +36,7 @@ export function view(data, { id }) {
       ["RNIC", (each) => name(each.rnic)],
       ["MTU", (each) => each.mtu ?? "–", "num"],
     ], data.endpoints) : none("It has none.")),
-    section("Its agent", "agent", h("div", { class: "beside" }, group("Health", data.health), group("Limits", data.limits))),
+    section("Its agent", "agent", h("div", { class: "beside" }, group("Health, in its newest window", data.health), group("Limits", data.limits))),
   ];
 }
 

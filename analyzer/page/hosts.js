@@ -22,8 +22,8 @@ export function view(data, { query, go }) {
     h("form", { class: "fields", role: "search", onsubmit: submit }, h("div", {}, h("label", { for: "q" }, "Name begins with"), field), h("button", {}, "Find")),
     hosts.length ? [table("Hosts whose names begin so", [
       ["Host", (each) => link(to.host(each.id), each.id)],
-      ["State", (each) => (each.state ? badge(each.state) : "–")],
-      ["Heard", (each) => (each.silent_ms === null || each.silent_ms === undefined ? "–" : `${span(each.silent_ms / 1e3)} ago`), "num"],
+      ["Agent", (each) => (each.state ? badge(each.state, each.state === "silent" ? undefined : "heard") : "–")],
+      ["Last heard", (each) => (each.silent_ms === null || each.silent_ms === undefined ? "–" : `${span(each.silent_ms / 1e3)} ago`), "num"],
       ["Version", (each) => name(each.version)],
     ], hosts), omitted ? h("p", { class: "note-line" }, `${count(omitted)} more begin so.`) : null] : none("No host is known by such a name."),
   ];

@@ -163,9 +163,11 @@ export function spread(rows, at, others) {
   return known ? [[at + 2, "p99 of round trips"], [at + 1, "p90"], [at, "p50"]] : others;
 }
 
+const MINUTE_NS = 60e9;
+
 // Loss as bars and round trips as lines over time; the same numbers as a table below.
 export function series(title, rows, lines, key) {
-  if (!rows.length) return none(`${title}: nothing is known of this time.`);
+  if (!rows.length) return none(`${title}: nothing is known of this time. The newest minute comes half a minute after its end.`);
   const wide = Math.max(320, Math.min(900, document.getElementById("view").clientWidth - 26));
   const [high, left, foot] = [150, 72, 18];
   const middle = 62; // losses above it, round trips below
@@ -198,8 +200,8 @@ export function series(title, rows, lines, key) {
   const sent = rows.reduce((sum, row) => sum + row[1], 0);
   const lost = rows.reduce((sum, row) => sum + row[2], 0);
   const blank = rows.filter((row) => !row[1]).length;
-  const told = `${title}: ${plural(sent, "probe")}, ${count(lost)} lost (${loss(sent, lost)}), at worst ${Math.round(worst * 1000) / 10} % in one step; ` +
-    `${known.length ? `${lines[0][1]} at most ${rtt(highest)}` : "no round trip"}${blank ? `; nothing probed in ${plural(blank, "step")}` : ""}.`;
+  const told = `${title}, ${clock(first)} to ${clock(last + MINUTE_NS)}: ${plural(sent, "probe")}, ${count(lost)} lost (${loss(sent, lost)}), at worst ${Math.round(worst * 1000) / 10} % in one minute; ` +
+    `${known.length ? `${lines[0][1]} at most ${rtt(highest)}` : "no round trip"}${blank ? `; nothing probed in ${plural(blank, "minute")}` : ""}.`;
   return h("figure", {},
     h("svg", { class: "series", viewBox: `0 0 ${wide} ${high}`, width: wide, height: high, role: "img", "aria-label": told },
       h("line", { class: "axis", x1: left, x2: wide - 8, y1: middle, y2: middle }),

@@ -57,19 +57,22 @@ function answered(data, id, say) {
   const asked = data.inquiry;
   const open = data.incidents.filter((each) => !each.recovered_ns);
   const [kind, text] = asked ? VERDICTS[asked.verdict] ?? ["unknown", asked.verdict]
-    : open.length ? ["confirmed", plural(open.length, "incident is active", "incidents are active")]
+    : open.length ? ["confirmed", null]
     : ["unknown", "No incident is active; whether the network was well has not been asked lately"];
-  const since = asked ? open.filter((each) => each.detected_ns > asked.at_ns).length : 0;
+  const since = asked ? open.filter((each) => each.detected_ns > asked.at_ns) : open;
   return [
     h("h2", { id: "verdict" }, "Is it the network?"),
-    h("p", { class: "lead" }, badge(kind, text), asked ? [" asked at ", time(asked.at_ns), ", of ", time(asked.since_ns), " to ", time(asked.until_ns)] : null),
-    asked && since ? h("p", {}, badge("confirmed", `${plural(since, "incident")} since then`), " that answer does not know of") : null,
+    since.length ? h("p", { class: "lead" }, badge("confirmed", plural(since.length, "incident is active", "incidents are active")), ": ", named(since),
+      asked ? ", of which the answer below does not know" : "") : null,
+    text === null ? null : h("p", { class: since.length ? "" : "lead" }, badge(since.length ? "unknown" : kind, text), asked ? [" asked at ", time(asked.at_ns), ", of ", time(asked.since_ns), " to ", time(asked.until_ns)] : null),
     asked ? [list("Looked at", asked.looked_at), list("Against it", asked.against), list("Not looked at", asked.not_looked_at)]
       : open.length ? null : h("p", { class: "quiet" }, "No incident is not the same as innocent: ", h("code", {}, `netagent-analyzer innocent ${id}`), " looks at all that was measured."),
     data.may_inquire ? ask(id, say) : null,
     h("p", {}, h("a", { href: to.diagnose({ task: id }) }, "Walk the pairs that it uses, or that fail, now")),
   ];
 }
+
+const named = (given) => some(given.map((each) => h("a", { href: to.incident(each.id) }, name(each.component ?? "not known: insufficient evidence"))), 3);
 
 function ask(id, say) {
   const state = asking.get(id);

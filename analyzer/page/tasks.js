@@ -28,7 +28,7 @@ export function view(data) {
 
 function verdict(each) {
   const open = each.incidents;
-  if (open.length) return [badge("confirmed", plural(open.length, "incident")), " ", some(open.map((id) => link(to.incident(id), id)), 2)];
+  if (open.length) return [badge("confirmed", plural(open.length, "incident")), " ", some(open.map((id, n) => link(to.incident(id), each.at_fault[n] ?? "not known: insufficient evidence")), 2)];
   if (each.innocent === true) return badge("well", "innocent");
   if (each.innocent === false) return badge("open", "not innocent");
   return badge("unknown", "no incident; not asked");

@@ -228,10 +228,10 @@ def _task(analyzer: Analyzer, task: str) -> views.Plain:
     known = analyzer.registry.task(task)
     if known is None:
         raise _unknown(task)
-    registered = len(analyzer.registry.endpoints(task))
+    records = analyzer.registry.endpoints(task)
     missing = overdue(
         analyzer.registry.awaited(task),
         now_ns=analyzer.clock(),
         after_ns=analyzer.config.tasks.missing_after_s * 10**9,
     )
-    return views.task(known, registered, analyzer.skeletons.plan(task), missing)
+    return views.task(known, records, analyzer.skeletons.plan(task), missing)

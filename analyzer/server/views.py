@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nouns as people and scripts read them: flat, ids as text, instants in Unix nanoseconds."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 from msgspec import to_builtins
@@ -65,9 +65,12 @@ def agent(known: Agent, report: Report | None, *, wall_ns: int) -> Plain:
 
 
 def task(
-    known: Task, registered: int, followed: Plan | None, missing: Iterable[Awaited] = ()
+    known: Task,
+    records: Sequence[EndpointRecord],
+    followed: Plan | None,
+    missing: Iterable[Awaited] = (),
 ) -> Plain:
-    """Return a task, with how many of its endpoints are registered, and what is probed.
+    """Return a task, with how many of its endpoints are registered and up, and what is probed.
 
     `missing` are containers of it that should have come long ago.
     """
@@ -80,7 +83,8 @@ def task(
         "declared": known.declared,
         "source": known.source,
         "endpoints_expected": len(known.containers) * known.rnics_per_container,
-        "endpoints_registered": registered,
+        "endpoints_registered": len(records),
+        "endpoints_up": sum(record.active for record in records),
         "missing": [
             {"container": each.container, "declared_ns": each.declared_ns} for each in missing
         ],

@@ -84,7 +84,11 @@ class Component:
         kind, _, name = text.partition(" ")
         if not name:
             raise ValueError(f"{text!r} is no component; write KIND NAME")
-        return cls(Kind(kind), name)
+        try:
+            return cls(Kind(kind), name)
+        except ValueError:
+            kinds = ", ".join(Kind)
+            raise ValueError(f"{kind!r} is no kind of component: {kinds}") from None
 
 
 def switch(name: str) -> Component:

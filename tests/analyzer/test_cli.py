@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -225,7 +226,10 @@ def test_what_is_wrong_with_the_analyzer_itself_is_told_with_its_incidents(
 
 
 def test_incidents_endpoints_and_tasks_are_tables_that_fit():
-    assert "i1a2b-77  confirmed  06:00:00  overlay  0.97" in fits(incidents.report([INCIDENT] * 2))
+    assert "i1a2b-77  confirmed  06:00:00   overlay  0.97" in fits(incidents.report([INCIDENT] * 2))
+    later_ns = INCIDENT["detected_ns"] + 86400 * 10**9
+    of_yesterday = fits(incidents.report([INCIDENT], now_ns=later_ns)).splitlines()[1]
+    assert of_yesterday.split()[2:4] == ["11-20", "06:00"]
     masked = {**INCIDENT, "component": "rnic h0/rnic0", "symptom": "masked"}
     assert "rnic h0/rnic0 (masked)" in fits(incidents.report([masked]))
     assert fits(incidents.report([])) == "no incidents"
@@ -244,7 +248,7 @@ def test_incidents_endpoints_and_tasks_are_tables_that_fit():
     }
     conflict = {"wall_ns": 1, "endpoint": "a0/rail0", "winner": "h1", "loser": "h0"}
     text = fits(endpoints.report({"endpoints": [endpoint], "conflicts": [conflict]}))
-    assert "a0/rail0  gone   06:00:00  h0    rnic0  10.0.0.10  -" in text
+    assert "a0/rail0  gone   06:00:00   h0    rnic0  10.0.0.10  -" in text
     assert "claimed by h1 while h0 still had it" in text
     assert "not traced" not in text
     bare = [{**endpoint, "id": f"a{n}/rail0", "bridge": ""} for n in range(4)]
@@ -254,6 +258,22 @@ def test_incidents_endpoints_and_tasks_are_tables_that_fit():
         "carries them"
     )
     assert fits(endpoints.report({"endpoints": [], "conflicts": []})) == "no endpoints registered"
+
+
+def test_incidents_are_of_a_task_and_since_when_as_people_write_it(canned, capsys):
+    mine = INCIDENT | {"tasks": ["train-a"]}
+    canned.answers["/v1/incidents"] = (200, {"incidents": [mine]})
+    assert cli.main(["incidents", "--task", "train-a", "--since", "2h"]) == 0
+    assert "i1a2b-77" in capsys.readouterr().out
+    (since,) = [path.partition("since=")[2] for _, path, _ in canned.asked]
+    assert abs(int(since) + 2 * 3600 * 10**9 - time.time_ns()) < 60 * 10**9
+    canned.answers["/v1/tasks/train-b"] = (200, {"id": "train-b"})
+    assert cli.main(["incidents", "--task", "train-b"]) == 0
+    assert capsys.readouterr().out == "no incidents\n"
+    assert cli.main(["incidents", "--task", "trian-a"]) == 2
+    assert "--task: no such thing" in capsys.readouterr().err
+    assert cli.main(["incidents", "--since", "soon"]) == 2
+    assert "'soon' is no instant; write 2h" in capsys.readouterr().err
 
 
 def test_who_of_a_task_cannot_probe_each_other_is_told_once():
@@ -319,7 +339,7 @@ def test_a_diagnosis_is_a_tree():
 
 def test_events_are_one_line_and_what_it_means():
     text = fits(watch.report({"event": "opened", "incident": INCIDENT}))
-    assert text.startswith("06:00:05 opened     flow h0/br-int/table=40  (overlay, 0.970)\n")
+    assert text.startswith("06:00:05Z opened     flow h0/br-int/table=40  (overlay, 0.970)\n")
     over = {**INCIDENT, "recovered_ns": INCIDENT["detected_ns"] + 21 * 10**9}
     assert "after 21.0 s" in fits(watch.report({"event": "recovered", "incident": over}))
 

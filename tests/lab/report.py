@@ -22,6 +22,7 @@ def welcome(status: dict[str, Any]) -> str:
         status_line(status),
         *_agents(status),
         "",
+        "the page: `netagent-analyzer open --print`, with this environment",
         "for the netagent-analyzer commands:",
         *(f"  export {name}={value}" for name, value in environment.items()),
         "for curl:",

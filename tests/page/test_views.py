@@ -21,10 +21,10 @@ SAID = {
     "fabric": ["19 %", "171 of 880", "h3", "not probed", "suspect, silent"],
     "matrix": ["leaf-s0-r0", "46 of 240", "19%"],
     "matrix-of-pairs": ["train-a-0/rail0", "h0 to h2"],
-    "tasks": ["train-a", "innocent"],
+    "tasks": ["train-a", "innocent", sample.SILENT["component"]],
     "task": [
         "The network was not innocent",
-        "120 windows of 4 hosts",
+        "3 of 4 hosts sent all 360 windows",
         "train-a-4",
         "data parallel",
         "2026-11-27 10:40:00 CET",
@@ -32,8 +32,8 @@ SAID = {
     "incident": [sample.FLOW, "8 of 40", "netagent-analyzer diagnose", "A link loses", "12 more"],
     "incidents": ["not known: insufficient evidence", "Older", "not over", "agent h3"],
     "pair": ["49153", "not traced", "spine-1", "network, there and back"],
-    "hosts": ["h0", "42 s ago"],
-    "host": ["Nothing was heard", "MTU of 1500", "out_of_sequence"],
+    "hosts": ["h0", "heard", "42 s ago"],
+    "host": ["Nothing was heard", "1 incident is active", "MTU of 1500", "out_of_sequence"],
     "diagnose": ["The way there", "The way back", "8 of 40 probes lost", sample.FLOW],
 }
 
@@ -204,10 +204,31 @@ def test_who_may_asks_whether_the_network_was_innocent(opened: Opener, standin: 
     it.page.wait_for_selector("text=The network was innocent")
     assert standin.posted == [{"minutes": 10}]
     assert "/v1/tasks/train-a/inquiry" in standin.asked
-    assert it.page.locator("#innocence >> text=120 windows of 4 hosts").count() == 1
+    assert it.page.locator("#innocence >> text=3 of 4 hosts sent all 360 windows").count() == 1
     standin.answer = lambda what, query: sample.task() | {"may_inquire": False}
     it.page.press("body", "r")
     it.until("!document.getElementById('inquire')")
+
+
+def test_an_older_answer_stands_behind_what_happened_since(
+    opened: Opener, standin: StandIn
+) -> None:
+    told = sample.task()
+    told["inquiry"] |= {
+        "verdict": "innocent",
+        "against": [],
+        "at_ns": sample.NOW_NS - 600 * sample.S,
+    }
+    standin.answer = lambda what, query: (
+        told if what == "views/task/train-a" else answer(what, query)
+    )
+    it = opened()
+    it.open(standin.url + VIEWS["task"])
+    lead = it.page.inner_text("#innocence .lead")
+    assert "2 incidents are active" in lead
+    assert sample.SILENT["component"] in lead
+    assert "well" not in (it.page.get_attribute("#innocence p:not(.lead) .badge", "class") or "")
+    assert "The network was innocent" in it.page.inner_text("#innocence")
 
 
 def test_that_an_inquiry_was_refused_is_said(opened: Opener, standin: StandIn) -> None:

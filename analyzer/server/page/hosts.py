@@ -16,6 +16,7 @@ from analyzer.server.places import places_of
 from analyzer.server.problems import Problem
 from analyzer.server.sight import Sight
 from netagent.model.finding import Finding
+from netagent.model.path import Component, Kind
 from netagent.model.verdict import Incident
 
 MAX_LISTED = 200
@@ -119,11 +120,22 @@ def _state(analyzer: Analyzer, name: str) -> str:
 
 def _concerns(analyzer: Analyzer, known: Incident, host: str) -> bool:
     component = known.verdict.component
-    if component is not None and host in places_of(analyzer, component, known):
+    if component is not None and (
+        host in places_of(analyzer, component, known) or _holds(analyzer, host, component)
+    ):
         return True
     ends = {end for pair in known.verdict.failing for end in (pair.source, pair.target)}
     records = (analyzer.registry.endpoint(end) for end in ends)
     return any(record is not None and record.endpoint.host == host for record in records)
+
+
+def _holds(analyzer: Analyzer, host: str, component: Component) -> bool:
+    """Return whether a host has a container, of which no pair needs to fail: one that crashed."""
+    if component.kind not in {Kind.CONTAINER, Kind.ENDPOINT}:
+        return False
+    container = component.name.partition("/")[0]
+    held = analyzer.registry.endpoints_of(host)
+    return any(record.endpoint.id.container == container for record in held)
 
 
 def _host_of(finding: Finding) -> str:

@@ -2,11 +2,11 @@
 """Tasks, and one of them: what it is, what it uses, what was lost, whether it was well."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from analyzer.detect.arrival import overdue
-from analyzer.diagnosis.inquiry import Answer
+from analyzer.diagnosis.inquiry import Answer, how_ended
 from analyzer.picture.asked import Matrix
 from analyzer.server import inquiries, views
 from analyzer.server.analyzer import Analyzer
@@ -16,6 +16,7 @@ from analyzer.server.problems import Problem
 from analyzer.server.sight import Sight
 from analyzer.skeleton.plans import Plan
 from netagent.model.errors import CapabilityMissing
+from netagent.model.verdict import Incident
 
 MAX_TASKS = 2_000
 """Most tasks that are listed. Chosen: 300 KB."""
@@ -40,10 +41,10 @@ Plain = dict[str, Any]
 def tasks(page: Page, sees: Sight) -> Plain:
     """Return the tasks that a caller may see, in order."""
     analyzer = page.analyzer
-    of_task: dict[str, list[str]] = defaultdict(list)
+    of_task: dict[str, list[Incident]] = defaultdict(list)
     for each in active(analyzer, sees):
         for task in each.tasks:
-            of_task[task].append(each.id)
+            of_task[task].append(each)
     mine = [task.id for task in analyzer.registry.tasks() if sees.sees(task.id)]
     told = []
     for task in mine[:MAX_TASKS]:
@@ -58,11 +59,17 @@ def tasks(page: Page, sees: Sight) -> Plain:
                 "endpoints": len(records),
                 "list": "basic" if used is None else "skeleton",
                 "confidence": round(used.skeleton.confidence, 3) if used is not None else None,
-                "incidents": of_task.get(task, []),
+                "incidents": [each.id for each in of_task[task]],
+                "at_fault": [_at_fault(each) for each in of_task[task]],
                 "innocent": _innocent(inquired),
             }
         )
     return {"tasks": told, "omitted": len(mine) - len(told)}
+
+
+def _at_fault(known: Incident) -> str | None:
+    component = known.verdict.component
+    return str(component) if component is not None else None
 
 
 async def task(page: Page, sees: Sight, name: str, *, may_inquire: bool = False) -> Plain:
@@ -81,14 +88,14 @@ async def task(page: Page, sees: Sight, name: str, *, may_inquire: bool = False)
         now_ns=analyzer.clock(),
         after_ns=analyzer.config.tasks.missing_after_s * 10**9,
     )
-    facts = views.task(known, len(records), plan, late)
+    facts = views.task(known, records, plan, late)
     mine = [each for each in incidents(analyzer, sees) if name in each.tasks]
     return {
         "id": name,
         "at_ns": analyzer.clock(),
         **{key: facts[key] for key in (
             "rnics_per_container", "rails", "source", "endpoints_expected", "endpoints_registered",
-            "missing", "parallelism", "list",
+            "endpoints_up", "missing", "parallelism", "list",
         )},
         "declared": known.declared,
         "containers": known.containers[:MAX_NAMED],
@@ -163,20 +170,31 @@ def _told(inquired: tuple[int, views.Plain] | None) -> Plain | None:
     if inquired is None:
         return None
     at_ns, of = inquired
-    hosts: Any = of["hosts"]
     return {
         "at_ns": at_ns,
         "since_ns": of["since_ns"],
         "until_ns": of["until_ns"],
         "verdict": SAID[Answer(str(of["answer"]))],
-        "looked_at": [
-            f"{of['windows']} windows of {len(hosts)} hosts",
-            f"{of['sent']} probes, of which {of['lost']} were lost",
-            *(f"{count} walks through flow tables: {how}" for how, count in _items(of["walks"])),
-        ],
+        "looked_at": list(_looked_at(of)),
         "against": of["against"],
         "not_looked_at": of["not_looked_at"],
     }
+
+
+def _looked_at(of: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what `netagent-analyzer innocent` prints, too."""
+    probed, hosts, windows = len(of["pairs"]), of["hosts"], of["windows"]
+    whole = sum(count >= windows for count in hosts.values())
+    yield f"{probed:,} of {probed + len(of['unprobed']):,} pairs were probed"
+    least = "" if whole == len(hosts) else f", the least {min(hosts.values()):,}"
+    yield f"{whole:,} of {len(hosts):,} hosts sent all {windows:,} windows{least}"
+    few = f"; loss is below {100 * of['lost_at_most']:.4f} %, 95 % sure" if of["sent"] else ""
+    yield f"{of['sent']:,} probes, of which {of['lost']:,} were lost{few}"
+    if rtt := of["rtt_us"]:
+        told = (f"{name} {rtt[name] / 1e3:.3f} ms" for name in ("median", "p99", "longest"))
+        yield f"round trips: {', '.join(told)}"
+    for how, count in _items(of["walks"]):
+        yield f"{count:,} walks through flow tables: {how_ended(how)}"
 
 
 def _items(counts: Any) -> list[tuple[str, int]]:

@@ -63,7 +63,11 @@ def test_endpoints_are_a_table_and_what_does_not_add_up_follows():
     }
     lines = list(report(answer))
     assert max(map(len, lines)) < 80
-    assert lines[0].split() == ["ENDPOINT", "STATE", "SINCE", "HOST", "RNIC", "OVERLAY", "TASK"]
+    assert lines[0].split() == [
+        "ENDPOINT", "STATE", "SINCE", "UTC", "HOST", "RNIC", "OVERLAY", "TASK",
+    ]  # fmt: skip
+    assert lines[1].split()[2] == "2001-09-09"
+    assert lines[3].split()[2:4] == ["03:33:20", "h0"]
     assert lines[3].split()[-1] == "-"
     text = " ".join(line.strip() for line in lines[4:])
     assert "a/rail0 was claimed by h0 while h1 still had it" in text

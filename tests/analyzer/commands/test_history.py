@@ -95,7 +95,8 @@ def test_bars_are_as_wide_as_the_screen_at_most_and_show_the_largest(count):
 
 def test_nothing_and_damage_are_told():
     assert told([], damaged=2) == [
-        "nothing is known of it in that time",
+        "nothing is known of it in that time, or of that name: `netagent-analyzer",
+        "incidents` names components, `netagent-analyzer endpoints` names endpoints",
         "2 files are damaged and were left out; the log names them",
     ]
 
@@ -128,6 +129,8 @@ def test_a_picture_is_drawn(tmp_path):
     ("words", "named"),
     [
         (["link leaf-1 -- spine-2"], {"component": "link leaf-1 -- spine-2"}),
+        (["link spine-2 -- leaf-1"], {"component": "link leaf-1 -- spine-2"}),
+        (["--component", "link spine-2 -- leaf-1"], {"component": "link leaf-1 -- spine-2"}),
         (["a/rail0", "b/rail0"], {"source": "a/rail0", "target": "b/rail0"}),
         (["a/rail0"], {"endpoint": "a/rail0"}),
         (["--endpoint", "a/rail0"], {"endpoint": "a/rail0"}),
@@ -144,7 +147,9 @@ def test_what_is_asked_for_may_be_named_without_options(words, named):
     ("words", "said"),
     [
         (["link", "leaf-1", "--", "spine-2"], "wants quotes"),
-        (["cable x"], "cable"),
+        (["cable x"], "'cable' is no kind of component: switch, link, .*incidents` names it"),
+        (["--component", "leaf-1 -- spine-2"], "'leaf-1' is no kind of component"),
+        (["link leaf-1"], "link leaf-1 is no link"),
         (["a/rail0", "--component", "switch x"], "one way"),
         ([], "name a component"),
     ],

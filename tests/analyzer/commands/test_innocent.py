@@ -15,18 +15,27 @@ FOUND = {
 
 def test_the_answer_comes_first_then_what_was_looked_at_and_what_was_not():
     assert list(report(FOUND)) == [
-        "train-a: innocent",
+        "train-a: the network was innocent",
         "1970-01-01 00:00:00.000Z to 1970-01-01 00:10:00.000Z",
         "",
         "  pairs    23 of 24 probed",
         "  probes   0 of 48,213 lost: below 0.0062 %, 95 % sure",
         "  latency  median 14.9 us, p99 21.2 us, longest 190 us",
-        "  hosts    1 of 2 sent all 120 windows",
+        "  hosts    1 of 2 sent all 120 windows, the least 119",
         "  tables   walked now: 12 delivered",
         "",
         "not looked at:",
         "  h1 sent no summary of 1 of the windows",
     ]
+
+
+def test_where_all_hosts_sent_all_windows_there_is_no_least():
+    assert "  hosts    1 of 1 sent all 120 windows" in list(report(FOUND | {"hosts": {"h0": 120}}))
+
+
+def test_how_walks_ended_is_said_in_words():
+    lines = list(report(FOUND | {"walks": {"cannot_tell": 2, "incident": 3}}))
+    assert "  tables   walked now: 2 cannot tell, 3 of pairs in an active incident" in lines
 
 
 @pytest.mark.parametrize("count", [1, MOST_LINES, 500])

@@ -69,3 +69,19 @@ def test_long_names_and_no_history_fit_on_a_screen():
     assert "an admin's certificate is needed" in text
     assert "called wrong:" in text
     assert fits(report(figures([], since_ns=0, until_ns=10**15)))
+
+
+def test_where_all_is_watched_no_count_of_zero_stands_there():
+    watched = figures(
+        [], since_ns=0, until_ns=10**15, worst={"worst": [], "windows": 9, "expected": 9}
+    )
+    lines = list(report(watched))
+    assert not any("0 incidents of which" in line for line in lines)
+    at = lines.index("not watched:")
+    assert lines[at + 1] == "  0.0% of the time: 0 of 9 windows were not judged"
+    silent = {**watched["unwatched"], "windows_share": None, "windows_expected": None}
+    assert list(report({**watched, "unwatched": silent}))[at + 1] == "  nothing that is known of"
+    lost = {**watched["unwatched"], "unobserved_incidents": 2}
+    assert "  2 incidents of which nothing is measured any more" in list(
+        report({**watched, "unwatched": lost})
+    )

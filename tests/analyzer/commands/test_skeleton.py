@@ -101,7 +101,7 @@ def test_what_is_not_certain_is_the_basic_list_with_status_1(recorded, capsys):
     assert cli.main(["skeleton", path]) == 1
     said = capsys.readouterr().out
     assert "no skeleton: 100 ticks are too few" in said
-    assert "the basic list stays: 960 pairs" in said
+    assert "by this alone the basic list would be probed: 960 pairs" in said
     assert cli.main(["skeleton", path, "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     assert not told["confident"]
@@ -211,11 +211,12 @@ def test_a_task_is_asked_of_the_analyzer(analyzer, capsys, tmp_path):
     argv = ["skeleton", "train/a", "--url", url, "--save", saved, "--tick-ms", "1000"]
     assert cli.main(argv) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "probed along its skeleton since 06:00:00, 288 pairs"
-    assert lines[2].startswith("DP 4  PP 4  TP 8  EP 1")
+    assert lines[0] == "probed along its skeleton since 06:00:00 UTC, 288 pairs"
+    assert lines[1] == "what its traffic shows now:"
+    assert lines[3].startswith("DP 4  PP 4  TP 8  EP 1")
     assert asked[-1].endswith("?tick_ms=1000")
     assert cli.main(["skeleton", saved]) == 0
-    assert capsys.readouterr().out.splitlines() == lines[1:]
+    assert capsys.readouterr().out.splitlines() == lines[2:]
 
 
 def test_the_json_of_a_task_says_what_is_probed(analyzer, capsys):

@@ -16,6 +16,10 @@ def test_a_task_is_a_line_and_each_container_that_never_came_another_one():
     ]
 
 
+def test_endpoints_that_crashed_are_registered_and_not_up():
+    assert "1/4" in list(report([TASK | {"endpoints_up": 1}]))[1].split()
+
+
 def test_what_kubernetes_declared_is_known_from_there():
     _, line = report([TASK | {"source": "kubernetes"}])
     assert line.split()[1] == "kubernetes"

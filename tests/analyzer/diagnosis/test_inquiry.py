@@ -15,6 +15,7 @@ from msgspec import structs
 from analyzer.diagnosis.inquiry import (
     BY_CHANCE,
     FINDINGS_OF_A_HOST,
+    STALLED_NAMED,
     USUAL_LOSS,
     Answer,
     Inquiry,
@@ -98,6 +99,41 @@ def test_what_was_not_looked_at_is_told_and_too_little_is_no_innocence():
     assert said is Answer.CANNOT_TELL  # one of six windows is a sixth of the time
     assert "h2 sent no summary of 1 of the windows" in missing
     assert any("flow tables as they were then" in line for line in missing)
+
+
+def test_windows_that_no_host_has_are_told_once_and_not_by_host():
+    asked = Asked()
+    asked.windows(3)
+    asked.summaries += [each for each in asked.windows(0).agents.window() if each.host != "h2"]
+    looked = asked.looked(windows=10)
+    _, _, missing = answer(looked)
+    assert looked.unheard == 6
+    assert [line for line in missing if "no summary" in line or "a summary" in line] == [
+        (
+            "no host sent a summary of 6 of the windows: the task, or the analyzer, may not have "
+            "been there"
+        ),
+        "h2 sent no summary of 1 of the others",
+    ]
+
+
+def test_of_many_agents_that_stood_still_the_worst_is_told_and_a_few_are_each():
+    looked = Asked().windows().looked()
+    told = replace(looked, stalled={f"h{n}": 100 + n for n in range(STALLED_NAMED + 1)})
+    assert [line for line in answer(told)[2] if "stood still" in line] == [
+        (
+            "agents of 4 hosts stood still, that of h3 the longest, for 103 ms: what they lost "
+            "meanwhile proves nothing"
+        )
+    ]
+    few = answer(replace(looked, stalled={"h0": 7, "h1": 0}))[2]
+    assert "h0's agent stood still for 7 ms: what it lost meanwhile proves nothing" in few
+    assert not any("h1" in line for line in few)
+
+
+def test_pairs_in_an_active_incident_are_told_in_words():
+    _, against, _ = answer(Asked().windows().looked(walks={"incident": 2, "delivered": 1}))
+    assert against == ["walks through the flow tables: 2 of pairs in an active incident"]
 
 
 def test_pairs_that_nobody_probed_are_told():

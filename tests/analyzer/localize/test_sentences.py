@@ -32,15 +32,25 @@ def test_what_did_not_answer_is_no_time_of_zero():
         before_ns=100_000,
         now_ns=5_000_000,
     )
-    assert "r1 12 us, r2 none, ? 7 us" in told
+    assert told.startswith("how late each router answered a: r1 12 us, r2 none, ? 7 us")
     assert told.endswith("end to end 100 us -> 5000 us")
 
 
 def test_a_silent_router_is_a_question_mark_on_the_way():
     told = said(EvidenceKind.PATH, way=["a", "", "b"], reply=True, lost=1, sent=9)
-    assert told == ["reply a > ? > b: 1/9 lost"]
+    assert told == ["reply a > ? > b: 1/9 lost, there or back"]
     assert said(EvidenceKind.PATH, way=["a"], reply=False, lost=0, sent=9)[0].startswith("probe ")
     assert "a silent router" in said(EvidenceKind.TRACE_END, router="")[0]
+
+
+def test_what_nobody_probes_lost_nothing_of_nothing():
+    assert said(EvidenceKind.CROSSED, lost=0, sent=0) == ["no probe crosses it now"]
+    assert said(EvidenceKind.CROSSED, lost=0, sent=4) == ["probes that cross it: 0 of 4 lost"]
+
+
+def test_packets_that_reached_routers_are_somebody_s():
+    told = said(EvidenceKind.COUNTED, source="a/rail0", routers=[("r1", 9), ("", 8)], sent=10)
+    assert told == ["packets of a/rail0 that reached each router: r1 9/10, ? 8/10"]
 
 
 def test_a_direction_says_both_rates_each_way():

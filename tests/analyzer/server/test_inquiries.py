@@ -71,7 +71,7 @@ def test_that_a_policy_refuses_packets_is_told_as_by_a_diagnosis(tmp_path, monke
         [count] = found["walks"].values()
         assert found["walks"] == {"refused": count}
         [against] = found["against"]
-        assert against.startswith(f"walks through the flow tables that end as 'refused': {count}; ")
+        assert against.startswith(f"walks through the flow tables: {count} refused; ")
         assert "`netagent-analyzer diagnose`" in against
 
 

@@ -24,6 +24,7 @@ from analyzer.server.identity import PEER
 from analyzer.server.judge import BACKLOG_BYTES
 from analyzer.server.routes import application
 from analyzer.skeleton import recording
+from netagent.model.endpoint import EndpointState
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
@@ -437,6 +438,10 @@ def test_a_task_is_declared_listed_and_withdrawn(tmp_path):
         await lab.register("h0", endpoint("h0", "a0", task=""))
         listed = (await lab.http.get("/v1/tasks")).json()["tasks"]
         assert [(t["id"], t["endpoints_registered"]) for t in listed] == [("train-a", 1)]
+        crashed = endpoint("h0", "a0", task="", state=EndpointState.CRASHED)
+        await lab.register("h0", crashed, endpoint("h0", "a1", task=""))
+        (told,) = (await lab.http.get("/v1/tasks")).json()["tasks"]
+        assert (told["endpoints_registered"], told["endpoints_up"]) == (2, 1)
         assert (await lab.http.get("/v1/tasks/train-a")).json()["declared"]
         taken = await lab.http.put("/v1/tasks/other", json={"containers": ["a1"]})
         assert "train-a" in problem(taken, 409)

@@ -46,6 +46,17 @@ def test_a_host_tells_what_its_agent_says_of_itself_and_of_its_parts(tmp_path):
     on(tmp_path, work)
 
 
+def test_a_host_has_the_incident_of_its_container_that_crashed_and_fails_no_pair(tmp_path):
+    async def work(looked):
+        crashed = incident("i1", component=Component(Kind.CONTAINER, "c0"), layer=Layer.CONTAINER)
+        await looked.tell(crashed)
+        for name, expected in (("h0", ["i1"]), ("h1", [])):
+            told = await host(Page(looked.analyzer), Sight(), name)
+            assert [each["id"] for each in told["incidents"]] == expected
+
+    on(tmp_path, work)
+
+
 def test_of_what_a_host_says_of_itself_tenants_are_told_nothing(tmp_path):
     async def work(looked):
         now_ns = looked.analyzer.clock()

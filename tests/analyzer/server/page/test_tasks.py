@@ -17,7 +17,9 @@ from tests.analyzer.server.page.looking import incident, on
 
 INQUIRED = {
     "answer": Answer.INNOCENT.value, "innocent": True, "against": [], "not_looked_at": ["h9"],
-    "windows": 12, "hosts": {"h0": 12, "h1": 12}, "sent": 600, "lost": 1,
+    "windows": 12, "hosts": {"h0": 12, "h1": 11}, "sent": 60_000, "lost": 1,
+    "lost_at_most": 0.000079, "rtt_us": {"median": 14.9, "p99": 21.2, "longest": 190.0},
+    "pairs": [{}, {}], "unprobed": [["a/rail0", "b/rail0"]],
     "walks": {"delivered": 3}, "since_ns": 1, "until_ns": 2,
 }  # fmt: skip
 
@@ -30,6 +32,7 @@ def test_tasks_are_listed_with_what_is_open_about_them(tmp_path):
             (f"t{n}", 2, 4, "basic") for n in range(3)
         ]
         assert [each["incidents"] for each in told["tasks"]] == [["i1"], ["i1"], []]
+        assert [e["at_fault"] for e in told["tasks"]] == [["switch spine-0"]] * 2 + [[]]
         assert {each["innocent"] for each in told["tasks"]} == {None}
         assert [e["id"] for e in tasks(Page(looked.analyzer), Sight(("t1",)))["tasks"]] == ["t1"]
 
@@ -96,7 +99,9 @@ def test_what_was_asked_lately_is_told_to_who_may_see_all(tmp_path, answer, inno
         asked = (await task(page, Sight(), "t0"))["inquiry"]
         assert asked["verdict"] == verdict
         assert asked["looked_at"] == [
-            "12 windows of 2 hosts", "600 probes, of which 1 were lost",
+            "2 of 3 pairs were probed", "1 of 2 hosts sent all 12 windows, the least 11",
+            "60,000 probes, of which 1 were lost; loss is below 0.0079 %, 95 % sure",
+            "round trips: median 0.015 ms, p99 0.021 ms, longest 0.190 ms",
             "3 walks through flow tables: delivered",
         ]  # fmt: skip
         assert (await task(page, Sight(("t0",)), "t0"))["inquiry"] is None
