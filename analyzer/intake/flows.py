@@ -129,6 +129,9 @@ class FlowNumbers:
     _end_at: dict[tuple[str, int], int] = field(default_factory=dict)
     """Container and rail of an endpoint -> its number: a tuple is looked up in a fifth of the time
     that an `EndpointId` takes."""
+    _at: dict[int, int] = field(default_factory=dict)
+    """Cache: `id` of an object in `_endpoints` -> its number. As that one is alive, no other has
+    its id, and it is found in a fifth of the time again. `Tables` has one object for each name."""
     _endpoints: list[EndpointId] = field(default_factory=list)
     _free_ends: list[int] = field(default_factory=list)
     _of_host: dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=dict)
@@ -140,7 +143,7 @@ class FlowNumbers:
     changes: int = 0
     """How often an endpoint got or lost a number."""
 
-    FORGOTTEN: ClassVar[frozenset[str]] = frozenset({"_of_host", "_restored", "changes"})
+    FORGOTTEN: ClassVar[frozenset[str]] = frozenset({"_at", "_of_host", "_restored", "changes"})
     """What no recording holds: it follows from the rest."""
 
     def __len__(self) -> int:
@@ -267,6 +270,7 @@ class FlowNumbers:
         for name, number in list(self._end_at.items()):
             if not used[number]:
                 del self._end_at[name]
+                self._at.pop(id(self._endpoints[number]), None)
                 self._free_ends.append(number)
                 self.changes += 1
 
@@ -313,8 +317,10 @@ class FlowNumbers:
         port: NDArray[Any],
     ) -> NDArray[np.int64]:
         """Return the keys of flows whose ends are places in `endpoints`."""
-        numbers = map(self._end_at.get, map(_NAME, endpoints), repeat(NO_END))
+        numbers = map(self._at.get, map(id, endpoints), repeat(NO_END))
         ends = np.fromiter(numbers, np.int64, len(endpoints))
+        if len(ends) and ends.min() == NO_END:
+            self._look(endpoints, ends)
         if len(ends) and ends.min() == NO_END:
             # Of new ones those that have a flow are numbered, in order of the rows.
             order = np.stack([source, target], axis=1).reshape(-1)
@@ -322,6 +328,14 @@ class FlowNumbers:
                 ends[place] = self._number_end(endpoints[place])
         keys: NDArray[np.int64] = _key(ends.take(source), ends.take(target), port)
         return keys
+
+    def _look(self, endpoints: Sequence[EndpointId], ends: NDArray[np.int64]) -> None:
+        """Put in the numbers of endpoints that are known by their names, where they lack."""
+        for place in np.flatnonzero(ends == NO_END).tolist():
+            number = self.end(endpoints[place])
+            if number is not None:
+                ends[place] = number
+                self._hold(number, endpoints[place])
 
     def _numbers_of(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
         if len(self._restored[0]):
@@ -363,15 +377,21 @@ class FlowNumbers:
             return number
         if self._free_ends:
             number = self._free_ends.pop()
-            self._endpoints[number] = endpoint
         elif len(self._endpoints) == MAX_ENDS:
             raise RemoteProtocolError(f"more than {MAX_ENDS} endpoints are probed")
         else:
             number = len(self._endpoints)
             self._endpoints.append(endpoint)
+        self._hold(number, endpoint)
         self._end_at[_NAME(endpoint)] = number
         self.changes += 1
         return number
+
+    def _hold(self, number: int, endpoint: EndpointId) -> None:
+        """Keep this object for a number, since it may come again."""
+        self._at.pop(id(self._endpoints[number]), None)
+        self._endpoints[number] = endpoint
+        self._at[id(endpoint)] = number
 
     @classmethod
     def upgraded(cls, attributes: Mapping[str, Any]) -> Mapping[str, Any]:

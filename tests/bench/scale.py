@@ -24,6 +24,7 @@ import numpy as np
 from analyzer.diagnosis.engine import Diagnosis
 from analyzer.history.ledger import Ledger, Sealed
 from analyzer.intake.table import WindowTable
+from analyzer.intake.tables import Tables
 from analyzer.judge.__main__ import GARBAGE
 from analyzer.localize.topology import LearnedTopology
 from analyzer.questions import Question
@@ -35,8 +36,7 @@ from analyzer.simulate.failures import Failure
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId
 from netagent.model.topology import DeclaredTopology
-from netagent.wire.codec import decode, deflated, encode
-from netagent.wire.messages import Summary
+from netagent.wire.codec import deflated, encode
 from tests.bench.fleet.run import rss_mib
 from tests.campaign.apart import beside
 
@@ -105,6 +105,7 @@ class Life:
         for message in self.agents.registrations():
             self.registry.apply(message, 0)
         self.diagnosis = Diagnosis(self.registry, DeclaredTopology())
+        self.tables = Tables()
         self.watcher = Watcher()
         self.diagnosis.observer = self.watcher  # history is on by default
 
@@ -124,7 +125,7 @@ class Life:
             self.rows.append(sum(len(each.flows.source_port) // 2 for each in summaries))
             now_ns = self.agents.now_ns + 1
             self.bytes.append(sum(map(len, bodies)))
-            ingest_s = ingested_s(self.diagnosis, bodies, now_ns)
+            ingest_s = ingested_s(self.diagnosis, self.tables, bodies, now_ns)
             self.watcher.sealed.clear()  # a thread of the judge writes them
             self.took_s.append((ingest_s, self._judged_s(now_ns)))
         ingest, judge = zip(*self.took_s[-count:], strict=True)
@@ -176,19 +177,19 @@ def begun(
     np.ones(BEFORE_BYTES, np.uint8)
     began_s = time.process_time()
     again = Diagnosis(registry, DeclaredTopology())
-    again.observer = Watcher()
+    again.observer, tables = Watcher(), Tables()
     again.adopt_routes(unpack(io.BytesIO(kept), now_ns=now_ns, most_ns=3 * WIDTH_NS))
     for bodies in since:
-        ingested_s(again, bodies, now_ns)
+        ingested_s(again, tables, bodies, now_ns)
     again.begin(now_ns)
     return time.process_time() - began_s, rss_mib(os.getpid())
 
 
-def ingested_s(diagnosis: Diagnosis, bodies: list[bytes], now_ns: int) -> float:
+def ingested_s(diagnosis: Diagnosis, tables: Tables, bodies: list[bytes], now_ns: int) -> float:
     """Ingest one window of every host; return seconds of CPU, inflating and decoding included."""
     began_s = time.process_time()
     for body in bodies:
-        diagnosis.ingest(decode(body, Summary), now_ns)
+        diagnosis.ingest(tables.read(body), now_ns)
     return time.process_time() - began_s
 
 
