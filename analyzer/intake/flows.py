@@ -136,6 +136,10 @@ class FlowNumbers:
     _free_ends: list[int] = field(default_factory=list)
     _of_host: dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=dict)
     """Cache: host -> keys of its flows, in order, and their numbers."""
+    _ends_of: dict[str, tuple[Sequence[EndpointId], NDArray[np.int64]]] = field(
+        default_factory=dict
+    )
+    """Cache: host -> its newest table of endpoints, all of which have numbers, and these."""
     _restored: tuple[NDArray[np.int64], NDArray[np.int64]] = _NOBODY
     """Cache: the same of flows that were numbered together, as after a start. There they are found
     in less time than in `_numbers`, which takes a hundred megabytes for a million."""
@@ -143,7 +147,9 @@ class FlowNumbers:
     changes: int = 0
     """How often an endpoint got or lost a number."""
 
-    FORGOTTEN: ClassVar[frozenset[str]] = frozenset({"_at", "_of_host", "_restored", "changes"})
+    FORGOTTEN: ClassVar[frozenset[str]] = frozenset(
+        {"_at", "_of_host", "_ends_of", "_restored", "changes"}
+    )
     """What no recording holds: it follows from the rest."""
 
     def __len__(self) -> int:
@@ -254,6 +260,7 @@ class FlowNumbers:
         numbers = np.fromiter(self._numbers.values(), np.int64, len(self._numbers))
         old = numbers[self._seen_ns[numbers] < before_ns]
         self._of_host.clear()
+        self._ends_of.clear()
         self._restored = _NOBODY
         source, target = self._ends[:, old]
         for key in _key(source, target, self._ports[old]).tolist():
@@ -282,7 +289,7 @@ class FlowNumbers:
         source, target = columns(flows, ("source", "target"), len(port)).values()
         if len(source) and max(_most(source), _most(target)) >= len(endpoints):
             raise RemoteProtocolError("a row names an endpoint beyond the table")
-        keys = self._keys(endpoints, source, target, port)
+        keys = self._keys_of_host(summary.host, endpoints, source, target, port)
         order = keys.argsort()
         in_order = keys.take(order)
         if (in_order[1:] == in_order[:-1]).any():
@@ -309,6 +316,23 @@ class FlowNumbers:
             self._of_host[host] = known[order], numbers
         return found
 
+    def _keys_of_host(
+        self,
+        host: str,
+        endpoints: Sequence[EndpointId],
+        source: NDArray[Any],
+        target: NDArray[Any],
+        port: NDArray[Any],
+    ) -> NDArray[np.int64]:
+        """Return what `_keys` does; it is no look-up where the host names the same ones again."""
+        table, ends = self._ends_of.get(host, (None, _NOTHING))
+        if table is not endpoints:
+            ends = self._numbers_in(endpoints, source, target)
+            if len(ends) and ends.min() != NO_END:
+                self._ends_of[host] = endpoints, ends
+        keys: NDArray[np.int64] = _key(ends.take(source), ends.take(target), port)
+        return keys
+
     def _keys(
         self,
         endpoints: Sequence[EndpointId],
@@ -317,6 +341,17 @@ class FlowNumbers:
         port: NDArray[Any],
     ) -> NDArray[np.int64]:
         """Return the keys of flows whose ends are places in `endpoints`."""
+        ends = self._numbers_in(endpoints, source, target)
+        keys: NDArray[np.int64] = _key(ends.take(source), ends.take(target), port)
+        return keys
+
+    def _numbers_in(
+        self, endpoints: Sequence[EndpointId], source: NDArray[Any], target: NDArray[Any]
+    ) -> NDArray[np.int64]:
+        """Return the numbers of endpoints, new ones where those have none that flows have.
+
+        Of flows the ends are given as places in `endpoints`; NO_END stands for who has no number.
+        """
         numbers = map(self._at.get, map(id, endpoints), repeat(NO_END))
         ends = np.fromiter(numbers, np.int64, len(endpoints))
         if len(ends) and ends.min() == NO_END:
@@ -326,8 +361,7 @@ class FlowNumbers:
             order = np.stack([source, target], axis=1).reshape(-1)
             for place in dict.fromkeys(order.tolist()):
                 ends[place] = self._number_end(endpoints[place])
-        keys: NDArray[np.int64] = _key(ends.take(source), ends.take(target), port)
-        return keys
+        return ends
 
     def _look(self, endpoints: Sequence[EndpointId], ends: NDArray[np.int64]) -> None:
         """Put in the numbers of endpoints that are known by their names, where they lack."""

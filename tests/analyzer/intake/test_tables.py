@@ -72,6 +72,24 @@ def test_any_number_of_endpoints_is_read_of_what_was_seen(count, monkeypatch):
     assert len(asked) == 1  # the summary, and no table
 
 
+def test_who_names_the_same_ones_again_has_the_same_table():
+    tables, ends = Tables(), [EndpointId("a", 0), EndpointId("b", 1)]
+    first = tables.read(encode(summary_of(*ends))).endpoints
+    tables.read(encode(replace(summary_of(*ends[::-1]), host="other")))
+    assert tables.read(encode(summary_of(*ends))).endpoints is first
+    assert tables.read(encode(summary_of(*ends[::-1]))).endpoints == tuple(ends[::-1])
+    assert tables.read(encode(summary_of(*ends))).endpoints == first
+
+
+def test_tables_of_hosts_are_bounded(monkeypatch):
+    monkeypatch.setattr(tables_module, "MOST_HOSTS", 2)
+    tables = Tables()
+    bodies = [encode(replace(summary_of(EndpointId("a", 0)), host=host)) for host in "hijh"]
+    found = [tables.read(body).endpoints for body in bodies]
+    assert found[3] is not found[0]
+    assert tables.read(bodies[3]).endpoints is found[3]
+
+
 def test_what_another_encoder_writes_is_read_and_not_remembered():
     tables, ends = Tables(), (EndpointId("a", 1),)
     told = msgpack.unpackb(encode(summary_of()))
@@ -83,6 +101,7 @@ def test_what_another_encoder_writes_is_read_and_not_remembered():
     assert odd != whole
     found = tables.read(odd).endpoints
     assert found == ends
+    tables.read(encode(summary_of()))  # it would be the host's newest table otherwise
     assert tables.read(odd).endpoints[0] is not found[0]
 
 
@@ -90,13 +109,14 @@ def test_what_is_remembered_is_bounded(monkeypatch):
     monkeypatch.setattr(tables_module, "MOST_KNOWN", 2)
     tables, long = Tables(), EndpointId("a" * MOST_BYTES, 0)
     body = encode(summary_of(long))
-    assert tables.read(body).endpoints[0] is not tables.read(body).endpoints[0]
+    first = tables.read(body).endpoints
     ends = [EndpointId(name, 0) for name in "abc"]
-    first = tables.read(encode(summary_of(*ends))).endpoints
-    assert first == tuple(ends)
+    others = tables.read(encode(summary_of(*ends))).endpoints
+    assert others == tuple(ends)
+    assert tables.read(body).endpoints[0] is not first[0]
     again = tables.read(encode(summary_of(*ends))).endpoints
     assert again == tuple(ends)
-    assert again[0] is not first[0]
+    assert again[0] is not others[0]
 
 
 def test_numbers_of_objects_are_those_of_their_names():
@@ -116,8 +136,11 @@ def test_numbers_of_objects_are_those_of_their_names():
         for read in (tables.read, lambda body: decode(body, Summary), Tables().read, tables.read)
     ]
     assert found == [[0, 1]] * 4
+    assert numbers.decode(tables.read(body)).flow.tolist() == [0, 1]  # by its table
     gone = numbers.recycle(before_ns=1)
     assert sorted(gone.tolist()) == [0, 1]
     other = encode(replace(summary_of(*ends[::-1]), flows=flows))
     again = numbers.decode(tables.read(other)).flow
     assert [str(each.source) for each in numbers.flows(again)] == ["d/rail0", "c/rail0"]
+    again = numbers.decode(tables.read(body)).flow
+    assert [str(each.source) for each in numbers.flows(again)] == ["a/rail0", "b/rail0"]
