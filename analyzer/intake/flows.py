@@ -129,10 +129,17 @@ class FlowNumbers:
     _end_at: dict[tuple[str, int], int] = field(default_factory=dict)
     """Container and rail of an endpoint -> its number: a tuple is looked up in a fifth of the time
     that an `EndpointId` takes."""
+    _at: dict[int, int] = field(default_factory=dict)
+    """Cache: `id` of an object in `_endpoints` -> its number. As that one is alive, no other has
+    its id, and it is found in a fifth of the time again. `Tables` has one object for each name."""
     _endpoints: list[EndpointId] = field(default_factory=list)
     _free_ends: list[int] = field(default_factory=list)
     _of_host: dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]] = field(default_factory=dict)
     """Cache: host -> keys of its flows, in order, and their numbers."""
+    _ends_of: dict[str, tuple[Sequence[EndpointId], NDArray[np.int64]]] = field(
+        default_factory=dict
+    )
+    """Cache: host -> its newest table of endpoints, all of which have numbers, and these."""
     _restored: tuple[NDArray[np.int64], NDArray[np.int64]] = _NOBODY
     """Cache: the same of flows that were numbered together, as after a start. There they are found
     in less time than in `_numbers`, which takes a hundred megabytes for a million."""
@@ -140,7 +147,9 @@ class FlowNumbers:
     changes: int = 0
     """How often an endpoint got or lost a number."""
 
-    FORGOTTEN: ClassVar[frozenset[str]] = frozenset({"_of_host", "_restored", "changes"})
+    FORGOTTEN: ClassVar[frozenset[str]] = frozenset(
+        {"_at", "_of_host", "_ends_of", "_restored", "changes"}
+    )
     """What no recording holds: it follows from the rest."""
 
     def __len__(self) -> int:
@@ -251,6 +260,7 @@ class FlowNumbers:
         numbers = np.fromiter(self._numbers.values(), np.int64, len(self._numbers))
         old = numbers[self._seen_ns[numbers] < before_ns]
         self._of_host.clear()
+        self._ends_of.clear()
         self._restored = _NOBODY
         source, target = self._ends[:, old]
         for key in _key(source, target, self._ports[old]).tolist():
@@ -267,6 +277,7 @@ class FlowNumbers:
         for name, number in list(self._end_at.items()):
             if not used[number]:
                 del self._end_at[name]
+                self._at.pop(id(self._endpoints[number]), None)
                 self._free_ends.append(number)
                 self.changes += 1
 
@@ -278,7 +289,7 @@ class FlowNumbers:
         source, target = columns(flows, ("source", "target"), len(port)).values()
         if len(source) and max(_most(source), _most(target)) >= len(endpoints):
             raise RemoteProtocolError("a row names an endpoint beyond the table")
-        keys = self._keys(endpoints, source, target, port)
+        keys = self._keys_of_host(summary.host, endpoints, source, target, port)
         order = keys.argsort()
         in_order = keys.take(order)
         if (in_order[1:] == in_order[:-1]).any():
@@ -305,6 +316,23 @@ class FlowNumbers:
             self._of_host[host] = known[order], numbers
         return found
 
+    def _keys_of_host(
+        self,
+        host: str,
+        endpoints: Sequence[EndpointId],
+        source: NDArray[Any],
+        target: NDArray[Any],
+        port: NDArray[Any],
+    ) -> NDArray[np.int64]:
+        """Return what `_keys` does; it is no look-up where the host names the same ones again."""
+        table, ends = self._ends_of.get(host, (None, _NOTHING))
+        if table is not endpoints:
+            ends = self._numbers_in(endpoints, source, target)
+            if len(ends) and ends.min() != NO_END:
+                self._ends_of[host] = endpoints, ends
+        keys: NDArray[np.int64] = _key(ends.take(source), ends.take(target), port)
+        return keys
+
     def _keys(
         self,
         endpoints: Sequence[EndpointId],
@@ -313,15 +341,35 @@ class FlowNumbers:
         port: NDArray[Any],
     ) -> NDArray[np.int64]:
         """Return the keys of flows whose ends are places in `endpoints`."""
-        numbers = map(self._end_at.get, map(_NAME, endpoints), repeat(NO_END))
+        ends = self._numbers_in(endpoints, source, target)
+        keys: NDArray[np.int64] = _key(ends.take(source), ends.take(target), port)
+        return keys
+
+    def _numbers_in(
+        self, endpoints: Sequence[EndpointId], source: NDArray[Any], target: NDArray[Any]
+    ) -> NDArray[np.int64]:
+        """Return the numbers of endpoints, new ones where those have none that flows have.
+
+        Of flows the ends are given as places in `endpoints`; NO_END stands for who has no number.
+        """
+        numbers = map(self._at.get, map(id, endpoints), repeat(NO_END))
         ends = np.fromiter(numbers, np.int64, len(endpoints))
+        if len(ends) and ends.min() == NO_END:
+            self._look(endpoints, ends)
         if len(ends) and ends.min() == NO_END:
             # Of new ones those that have a flow are numbered, in order of the rows.
             order = np.stack([source, target], axis=1).reshape(-1)
             for place in dict.fromkeys(order.tolist()):
                 ends[place] = self._number_end(endpoints[place])
-        keys: NDArray[np.int64] = _key(ends.take(source), ends.take(target), port)
-        return keys
+        return ends
+
+    def _look(self, endpoints: Sequence[EndpointId], ends: NDArray[np.int64]) -> None:
+        """Put in the numbers of endpoints that are known by their names, where they lack."""
+        for place in np.flatnonzero(ends == NO_END).tolist():
+            number = self.end(endpoints[place])
+            if number is not None:
+                ends[place] = number
+                self._hold(number, endpoints[place])
 
     def _numbers_of(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
         if len(self._restored[0]):
@@ -363,15 +411,21 @@ class FlowNumbers:
             return number
         if self._free_ends:
             number = self._free_ends.pop()
-            self._endpoints[number] = endpoint
         elif len(self._endpoints) == MAX_ENDS:
             raise RemoteProtocolError(f"more than {MAX_ENDS} endpoints are probed")
         else:
             number = len(self._endpoints)
             self._endpoints.append(endpoint)
+        self._hold(number, endpoint)
         self._end_at[_NAME(endpoint)] = number
         self.changes += 1
         return number
+
+    def _hold(self, number: int, endpoint: EndpointId) -> None:
+        """Keep this object for a number, since it may come again."""
+        self._at.pop(id(self._endpoints[number]), None)
+        self._endpoints[number] = endpoint
+        self._at[id(endpoint)] = number
 
     @classmethod
     def upgraded(cls, attributes: Mapping[str, Any]) -> Mapping[str, Any]:

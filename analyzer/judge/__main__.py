@@ -16,6 +16,7 @@ import time
 
 from analyzer.judge import messages
 from analyzer.judge.bench import Bench
+from analyzer.judge.memory import keep_freed
 from analyzer.judge.messages import HEAD, Down, Open, Ready, Up
 from analyzer.logs import configure_logging
 from analyzer.replay.records import Roster
@@ -78,6 +79,7 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM):  # to all of a group: the analyzer says when
         signal.signal(number, signal.SIG_IGN)
     gc.set_threshold(*GARBAGE)
+    keep_freed()
     asyncio.run(judge(socket.socket(fileno=args.socket)))
     return 0
 

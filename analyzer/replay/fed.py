@@ -8,13 +8,12 @@ import contextlib
 from collections.abc import Callable
 
 from analyzer.diagnosis.engine import Diagnosis
+from analyzer.intake.tables import Tables
 from analyzer.questions import Question
 from analyzer.replay import records
 from analyzer.replay.state import thaw
 from analyzer.roster.registry import Registry
 from netagent.model.errors import RemoteProtocolError
-from netagent.wire.codec import decode
-from netagent.wire.messages import Summary
 
 
 class Fed:
@@ -24,6 +23,7 @@ class Fed:
         self._header = header
         self.roster = Registry()
         self.diagnosis = self._made()
+        self._tables = Tables()
 
     def _made(self) -> Diagnosis:
         return Diagnosis(
@@ -74,7 +74,7 @@ class Fed:
             case records.Began():
                 diagnosis.begin(record.now_ns)
             case records.Ingested():
-                diagnosis.ingest(decode(record.payload, Summary), record.now_ns)
+                diagnosis.ingest(self._tables.read(record.payload), record.now_ns)
             case records.Impaired():
                 happened = diagnosis.stood_still if record.stood_still else diagnosis.refused
                 happened(record.now_ns)

@@ -3,6 +3,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from types import MappingProxyType
 
 from netagent.collect.paths import PathsToSay
@@ -38,6 +39,7 @@ from netagent.wire.operators import OperatorColumns
 from netagent.wire.rounding import FEW, HOST_BITS, rounded_ln, rounded_ns, rounded_variance
 from netagent.wire.unprobed import Unprobed
 
+_NAME = attrgetter("container", "rail")
 _U32 = 0xFFFFFFFF
 """Largest number of a 32-bit column (`FlowColumns`); larger ones saturate."""
 NO_COUNTERS = CounterRows()
@@ -143,7 +145,7 @@ class WindowTally:
         kept = ((f, t) for f, t in self._flows.items() if f not in self._ended)
         self._flows = {flow: tally.next_window() for flow, tally in kept}
         self._ended.clear()
-        endpoints: dict[EndpointId, int] = {}
+        endpoints = _table(rows, paths)
         columns = _path_columns(paths, endpoints)
         flows = _flow_columns(rows, endpoints)
         blocks = tuple(_traffic_block(rows, endpoints) for rows in traffic)
@@ -172,6 +174,17 @@ class WindowTally:
 def _in_order(rows: dict[FlowId, FlowTally]) -> dict[FlowId, FlowTally]:
     """Return rows so that those with alike columns are beside each other, and deflate to less."""
     return dict(sorted(rows.items(), key=lambda e: (e[1].rtt.count > FEW, e[0].source_port)))
+
+
+def _table(rows: Iterable[FlowId], paths: PathsToSay) -> dict[EndpointId, int]:
+    """Return rows of endpoints in the order of their names.
+
+    Whoever reads it knows the table again where the same ones are in the next window.
+    """
+    flows = (*rows, *(path.flow for path in paths.rows))
+    met = {end for flow in flows for end in (flow.source, flow.target)}
+    names = sorted(met, key=_NAME)
+    return {each: number for number, each in enumerate(names)}
 
 
 def _row(endpoints: dict[EndpointId, int], endpoint: EndpointId) -> int:

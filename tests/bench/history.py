@@ -22,6 +22,7 @@ from analyzer.diagnosis.engine import Diagnosis
 from analyzer.history.blocks import Block, block_of
 from analyzer.history.files import HISTORY, Tier
 from analyzer.history.ledger import MINUTE_NS
+from analyzer.intake.tables import Tables
 from analyzer.judge.__main__ import GARBAGE
 from analyzer.simulate.agents import WIDTH_NS
 from analyzer.store.listing import pieces_in
@@ -58,6 +59,7 @@ class Whole:
     def __init__(self, hosts: int, rails: int) -> None:
         self._cluster = Cluster(hosts, rails)
         self.diagnosis = Diagnosis(self._cluster.registry(), DeclaredTopology())
+        self.tables = Tables()
         self.took_s: list[tuple[float, float]] = []
         """Seconds of CPU of ingesting and of judging, by window."""
 
@@ -66,7 +68,7 @@ class Whole:
         for _ in range(count):
             bodies = self._cluster.bodies()
             now_ns = self._cluster.window * WIDTH_NS + 1
-            ingest_s = ingested_s(self.diagnosis, bodies, now_ns)
+            ingest_s = ingested_s(self.diagnosis, self.tables, bodies, now_ns)
             self.took_s.append((ingest_s, cpu_s(lambda at=now_ns: self.diagnosis.step(at))))  # type: ignore[misc]  # a default
 
 

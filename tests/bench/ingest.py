@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 
 from analyzer.diagnosis.engine import Diagnosis
+from analyzer.intake.tables import Tables
 from netagent.model.topology import DeclaredTopology
 from netagent.wire.codec import decode
 from netagent.wire.messages import Summary
@@ -39,14 +40,14 @@ def run() -> Iterator[dict[str, object]]:
 def _measured(hosts: int) -> dict[str, object]:
     """Return rates of both and their ratio, medians over rounds, of seconds of CPU."""
     cluster = Cluster(hosts)
-    diagnosis = Diagnosis(cluster.registry(), DeclaredTopology())
+    diagnosis, tables = Diagnosis(cluster.registry(), DeclaredTopology()), Tables()
     fast: list[float] = []
     slow: list[float] = []
     rows = size = 0
     for window in range(WARM_WINDOWS + ROUNDS):
         wave = cluster.bodies()
         now_ns = (window + 1) * WIDTH_NS + 1
-        took_s = ingested_s(diagnosis, wave, now_ns) + judged_s(diagnosis, now_ns)
+        took_s = ingested_s(diagnosis, tables, wave, now_ns) + judged_s(diagnosis, now_ns)
         if window < WARM_WINDOWS:
             continue  # the first windows number the flows and learn their paths
         fast.append(took_s)

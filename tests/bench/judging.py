@@ -9,11 +9,10 @@ import statistics
 import time
 
 from analyzer.diagnosis.engine import Diagnosis
+from analyzer.intake.tables import Tables
 from analyzer.questions import Failed, Why
 from netagent.model.path import link
 from netagent.model.topology import DeclaredTopology
-from netagent.wire.codec import decode
-from netagent.wire.messages import Summary
 from tests.bench.windows import WARM_WINDOWS, WIDTH_NS, Cluster
 
 ROUNDS = 5
@@ -21,11 +20,11 @@ LOSSY = link("leaf-0-0", "spine-1")
 LOSS = 0.05
 
 
-def ingested_s(diagnosis: Diagnosis, bodies: list[bytes], now_ns: int) -> float:
+def ingested_s(diagnosis: Diagnosis, tables: Tables, bodies: list[bytes], now_ns: int) -> float:
     """Ingest one window of every host; return seconds of CPU, decoding included."""
     began = time.process_time()
     for body in bodies:
-        diagnosis.ingest(decode(body, Summary), now_ns)
+        diagnosis.ingest(tables.read(body), now_ns)
     return time.process_time() - began
 
 
@@ -46,14 +45,14 @@ def judged_s(diagnosis: Diagnosis, now_ns: int) -> float:
 def run() -> list[dict[str, object]]:
     """Return one row: medians over rounds."""
     cluster = Cluster()
-    diagnosis = Diagnosis(cluster.registry(), DeclaredTopology())
+    diagnosis, tables = Diagnosis(cluster.registry(), DeclaredTopology()), Tables()
     ingest: list[float] = []
     judge: dict[str, list[float]] = {"healthy": [], "lossy": []}
     for window in range(WARM_WINDOWS + 2 * ROUNDS):
         kind = "healthy" if window < WARM_WINDOWS + ROUNDS else "lossy"
         cluster.loss = {LOSSY: LOSS} if kind == "lossy" else {}
         now_ns = (window + 1) * WIDTH_NS + 1
-        took_s = ingested_s(diagnosis, cluster.bodies(), now_ns)
+        took_s = ingested_s(diagnosis, tables, cluster.bodies(), now_ns)
         judged = judged_s(diagnosis, now_ns)
         if window >= WARM_WINDOWS:
             ingest.append(took_s)

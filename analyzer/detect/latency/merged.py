@@ -92,7 +92,9 @@ def _placed(flows: Sequence[Ints]) -> tuple[Ints, Ints]:
 def _seven(windows: Sequence[WindowRows], places: Ints, n: int) -> tuple[Ints, Floats]:
     """Return how many round trips histograms tell of each of `n` flows, and what they tell."""
     entries = [_entries(r, places) for r in windows if len(r.hist_len) == len(r.flow)]
-    entry = np.sort(np.concatenate(entries or [np.zeros(0, np.uint64)]))
+    entry = np.concatenate(entries or [np.zeros(0, np.uint64)])
+    # A host's flows lie beside each other already: what merges runs takes half of the time.
+    entry.sort(kind="stable")
     told, seven = np.zeros(n, np.int64), np.zeros((7, n))
     begins = np.arange(0, n, FLOWS_AT_ONCE)
     ends = np.searchsorted(entry, (begins + FLOWS_AT_ONCE).astype(np.uint64) << _PLACE_AT)

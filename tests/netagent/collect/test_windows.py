@@ -136,6 +136,17 @@ def test_paths_share_their_routes():
     )
 
 
+@given(st.permutations(FLOWS), st.booleans())
+def test_the_same_endpoints_are_in_the_same_table(flows, slow):
+    tally = WindowTally(large_class=2)
+    for flow in flows:
+        tally.add(ProbeReplied(flow, 1, 0))
+    for number in range(4 * slow):  # whose rows come last
+        tally.add(ProbeMeasured(flows[0], 1, 1000 + number, 0, 0))
+    path = TracedPath(FlowId(C, A, 40000), reply=True, outer_port=1, hops=("leaf",))
+    assert close(tally, [path]).endpoints == (A, B, C)
+
+
 def test_rows_and_routes_that_are_alike_are_beside_each_other():
     tally, digests = WindowTally(large_class=2), {FLOWS[0]: 3, FLOWS[1]: 2, FLOWS[2]: 1}
     for flow, count in digests.items():
