@@ -158,6 +158,9 @@ class Health:
         """Cut a link: a judge that does not name it has judged nothing before."""
         self._start_all()
         self._watch(SETTLE_S[transport])
+        self._cut_link()
+
+    def _cut_link(self) -> None:
         self._observer.remember()
         began_s = time.monotonic()
         fault = self._lab.inject(CONTROL)
