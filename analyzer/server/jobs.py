@@ -181,7 +181,7 @@ class Jobs:
                 hung = await asyncio.to_thread(self._hung, job, still)
                 verdict = without(hung, unlike)
             followed.awaited = suspects(verdict)
-            gone = {each.process.rank for each in recent if each.process.gone}
+            gone = {rank for rank, each in owners.items() if each.process.gone}
             verdict = patient(verdict, still_ns, followed.pauses, gone)
         elif by_itself and suspects(hung := await self._hung_beside(job, recent, by_itself)):
             verdict = hung

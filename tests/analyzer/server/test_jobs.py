@@ -260,6 +260,21 @@ def test_a_process_that_ended_has_no_time():
     assert [each.ranks for each in world.step().verdict.culprits] == [(0,)]
 
 
+def test_a_process_that_ended_takes_no_time_from_who_is_that_rank_now():
+    """Agents tell of a job's former processes for a quarter of an hour after it began anew."""
+    world = World()
+    former = OperatorProcess(
+        job="train-a", rank=0, world=RANKS, pid=9, container="a0", gone=True
+    )  # fmt: skip
+    for _ in range(2):
+        world.say([6, 7, 7, 7], ended=[6] * RANKS)
+        world.keeper.take("h0", (Reported(former, ()),), world.now_ns)
+        told = world.step().verdict
+        world.now_ns += STUCK_NS
+    assert (told.holdup, told.culprits) == (Holdup.INSUFFICIENT, ())
+    assert "may write a checkpoint" in told.summary
+
+
 def test_a_job_whose_ranks_all_wait_in_one_collective_accuses_the_network():
     world = World()
     world.say([7] * RANKS)
