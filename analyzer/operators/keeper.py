@@ -56,8 +56,9 @@ class Reported(NamedTuple):
     rows: tuple[Row, ...]
 
 
-Key = tuple[str, int, int, int, str]
-"""Host, network namespace, pid, rank, source: containers' processes have the same pid."""
+Key = tuple[str, int, int, int, int, str]
+"""Host, network namespace, pid, since when (ns), rank, source: containers' processes have the same
+pid, as has one that began anew."""
 
 
 @dataclass(slots=True)
@@ -250,7 +251,7 @@ def _agreed(known: Iterable[Known]) -> dict[str, Group]:
 
 
 def _key(host: str, of: OperatorProcess) -> Key:
-    return host, of.netns, of.pid, of.rank, of.source
+    return host, of.netns, of.pid, of.since_ns, of.rank, of.source
 
 
 def _by_rank(of: Known) -> tuple[int, str, int]:

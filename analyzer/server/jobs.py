@@ -21,7 +21,7 @@ from analyzer.detect.held import EVERY_NS, STUCK_NS, JobVerdict
 from analyzer.detect.operators import hang, slow
 from analyzer.detect.operators.pauses import MOST_NS, Pause, patient, suspects
 from analyzer.detect.operators.verdict import Holdup, Verdict
-from analyzer.intake.operators import log_of_replies
+from analyzer.intake.operators import log_of_replies, told_apart
 from analyzer.operators.agreeing import Pace, alone, paces, partial, quarrels
 from analyzer.operators.keeper import Keeper, Key, Known, settled
 from analyzer.operators.log import Kind, Log, State
@@ -217,7 +217,7 @@ class Jobs:
             return NOTHING
         replies = await self._records(job, heard, ranks, now_ns)
         asked = {
-            (each.host, each.process.rank): (each.process.container, each.process.pid)
+            (each.host, each.process.rank): told_apart(each.process)
             for each in heard
             if each.process.rank in ranks
         }

@@ -170,9 +170,15 @@ class Process:
     step: int = -1
     missed: int = 0
     """In the window."""
+    since_ns: int = field(init=False)
+    """When the ring was made, as it was said first."""
     open: dict[int, Record] = field(default_factory=dict)
     """By number: what had not ended when it was looked at last."""
     _rows: dict[_Key, _Row] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Note since when it is recorded."""
+        self.since_ns = _stamp(self.head.wall_ns)
 
     def take(self, records: Iterable[Record]) -> None:
         """Take new records, and open ones looked at again."""
@@ -237,8 +243,9 @@ class Process:
         said, head = self.said, self.head
         return OperatorProcess(
             job=said.job, rank=said.rank, world=said.world, source=said.source, pid=head.pid,
-            uid=self.uid, netns=said.netns, container=self.container, gone=self.gone,
-            step=self.step, missed=min(self.missed, MOST_US), left_out=min(head.left_out, MOST_US),
+            since_ns=self.since_ns, uid=self.uid, netns=said.netns, container=self.container,
+            gone=self.gone, step=self.step, missed=min(self.missed, MOST_US),
+            left_out=min(head.left_out, MOST_US),
         )  # fmt: skip
 
 

@@ -102,6 +102,18 @@ def test_processes_of_containers_have_the_same_pid():
     assert [each.process.rank for each in keeper.processes("train-a")] == [0, 1]
 
 
+def test_a_container_that_began_anew_has_the_same_pid_and_counts_from_one_again():
+    keeper = Keeper()
+    former, now = process(0, since_ns=NOW - 10**12), process(0, since_ns=NOW)
+    keeper.take("h0", (Reported(former, said(0, begun=9000, ended=8999).rows),), NOW)
+    gone = structs.replace(former, gone=True)
+    rows = said(0, begun=3, ended=2).rows
+    keeper.take("h0", (Reported(now, rows), Reported(gone, ())), NOW + 1)
+    known, _ = settled(keeper.processes("train-a"))
+    assert known[0].progress == {DP.name: (3, 2)}
+    assert not known[0].process.gone
+
+
 def test_groups_are_as_most_say_and_no_more_than_a_job_has():
     keeper, wrong = Keeper(), Group(DP.name, GroupKind.DATA, (0, 5))
     for host, group in (("h0", wrong), ("h1", DP), ("h2", DP)):

@@ -69,6 +69,13 @@ def test_a_window_sums_up_what_ended_in_it():
     assert (said.processes[0].rank, said.processes[0].step) == (3, 5)
 
 
+def test_who_it_is_includes_since_when_whatever_its_ring_says_later():
+    mine = process()
+    mine.head = HEAD._replace(wall_ns=7)
+    assert mine.identity().since_ns == HEAD.wall_ns
+    assert Process(HEAD._replace(wall_ns=-(10**18))).identity().since_ns == 0
+
+
 def test_the_next_window_begins_anew_and_says_nothing_of_what_rests():
     mine = process()
     mine.take([record(1)])
