@@ -5,6 +5,7 @@ import sys
 import pytest
 
 import netagent_torch
+from netagent_torch import form
 from tests.netagent_torch.test_recorder import ProcessGroup, c10d
 
 __all__ = ["c10d"]
@@ -29,6 +30,23 @@ def test_it_records_into_the_folder_that_it_is_told(c10d, tmp_path):
     netagent_torch.describe(group, "tp")
     (ring,) = tmp_path.glob("*.ring")
     assert b"forward-compute" in ring.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("given", "step"),
+    [(2**31 + 5, 5), (-1, -1), (True, 1), (1.5, -1), ("last", -1), (None, -1)],
+)
+def test_whatever_a_job_calls_its_step_it_goes_on(c10d, tmp_path, given, step):
+    """Some count tokens."""
+    assert netagent_torch.start({"NETAGENT_OPERATORS": str(tmp_path)})
+    netagent_torch.step(given)
+    group = ProcessGroup()
+    c10d._pg_group_ranks[group] = {0: 0}
+    group.barrier().wait()
+    (ring,) = tmp_path.glob("*.ring")
+    data = ring.read_bytes()
+    at = form.read_head(data).offset(1)
+    assert form.read_records(data[at : at + form.RECORD_BYTES])[0].step == step
 
 
 def test_a_folder_that_is_not_there_costs_a_line_and_no_job(c10d, tmp_path, capsys):
