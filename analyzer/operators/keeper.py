@@ -23,6 +23,9 @@ MOST_OF_HOST = 4 * MOST_SAID
 Chosen: three restarts of all that a window names. So no host takes the room of others."""
 MOST_ROWS = 64
 """Most rows of a process: pairs of group and operation, the longest ones; and most groups."""
+ANEW = 0.5
+"""Part of its newest number, up to which what ends in a group is of another group of that name.
+Chosen: whoever waits late for something does so some operations later, not half of all."""
 MOST_WORLD = 1 << 17
 """Most ranks of a job that may be unseen. Chosen: more than any job has."""
 
@@ -146,6 +149,8 @@ class Keeper:
             del self._jobs[job]
 
     def _follow(self, said: Reported, known: Known, same: dict[int, Group]) -> None:
+        for name in _anew(said, known):
+            del known.progress[name]
         for row in said.rows:
             if row.group is None or row.kind is not Kind.COLLECTIVE:
                 continue
@@ -211,6 +216,19 @@ class Keeper:
             silent=tuple(rank for rank, each in known.items() if not each.progress),
             unseen=tuple(rank for rank in range(world) if rank not in known),
         )  # fmt: skip
+
+
+def _anew(said: Reported, known: Known) -> list[str]:
+    """Return the groups that a process made anew by a former name: they count from one again."""
+    newest: dict[str, int] = {}
+    for row in said.rows:
+        if row.group is not None and row.kind is Kind.COLLECTIVE and row.told.operations:
+            newest[row.group.name] = max(newest.get(row.group.name, 0), row.told.ended)
+    return [
+        name
+        for name, number in newest.items()
+        if 0 < number <= ANEW * known.progress.get(name, (0, 0))[1]
+    ]
 
 
 def settled(known: Iterable[Known]) -> tuple[dict[int, Known], dict[int, tuple[Known, ...]]]:

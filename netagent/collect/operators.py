@@ -51,6 +51,9 @@ class Said:
     source: str = "hooks"
     ops: dict[int, str] = field(default_factory=dict)
     groups: dict[int, OperatorGroup] = field(default_factory=dict)
+    former: set[int] = field(default_factory=set)
+    """Groups whose name a newer one has, as where a job made its groups anew."""
+    _named: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, lines: Iterable[Mapping[str, Any]]) -> "Said":
@@ -83,6 +86,10 @@ class Said:
                 size=_number(line.get("size"), wire.MOST_RANKS, 0),
                 members=pack_column(OperatorGroup, "members", members) if fits else b"",
             )
+            name = self.groups[number].name
+            if name and name in self._named:
+                self.former.add(self._named[name])
+            self._named[name] = number
         elif "kind" in line:
             self.groups[number] = OperatorGroup(
                 job=known.job, name=known.name, kind=_text(line["kind"]), size=known.size,
@@ -180,9 +187,18 @@ class Process:
         """Note since when it is recorded."""
         self.since_ns = _stamp(self.head.wall_ns)
 
+    def hear(self, said: Said) -> None:
+        """Take what it says once; of what it did in former groups nothing counts any more."""
+        self.said = said
+        if said.former:
+            self._rows = {key: row for key, row in self._rows.items() if key[0] not in said.former}
+            self.open = {n: each for n, each in self.open.items() if each.group not in said.former}
+
     def take(self, records: Iterable[Record]) -> None:
         """Take new records, and open ones looked at again."""
         for each in records:
+            if each.group in self.said.former:
+                continue
             key = each.group, each.op
             row = self._rows.get(key)
             if row is None:

@@ -140,7 +140,7 @@ class Rings:
             self.tally.processes[path.name] = process
         lines = min(head.lines_used, form.LINES_BYTES)  # no writer of ours has more
         if lines != process.lines:
-            process.said = Said.of(form.read_lines(os.pread(file, lines, form.HEAD_BYTES)))
+            process.hear(Said.of(form.read_lines(os.pread(file, lines, form.HEAD_BYTES))))
             process.lines = lines
         # The worker, which may say whose process it sees, is of this process' own user.
         own = _own_netns() if process.uid == os.geteuid() else 0

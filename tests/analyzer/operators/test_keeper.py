@@ -67,6 +67,27 @@ def test_progress_never_goes_back_and_stays_over_a_window_without_any():
     assert known.rows
 
 
+def test_a_group_of_a_former_groups_name_counts_from_one_again():
+    keeper = Keeper()
+    keeper.take("h0", (said(0, begun=9000, ended=8999),), NOW)
+    keeper.take("h0", (said(0, begun=4499, ended=4499),), NOW)
+    (known,) = keeper.processes("train-a")
+    assert known.progress == {DP.name: (4499, 4499)}
+
+
+def test_what_ended_late_or_is_open_still_takes_nobody_back():
+    """Several operations of a group are several rows; each has its own newest numbers."""
+    keeper = Keeper()
+    keeper.take("h0", (said(0, begun=9000, ended=9000),), NOW)
+    late, open_still = told(begun=7000, ended=7000), Told(0, 0, 0, 0, 0, 3, 0, 60_000)
+    newest = told(begun=9002, ended=9001)
+    for rows in ((late, open_still), (open_still,), (open_still, newest, told(begun=2, ended=2))):
+        made = tuple(Row(DP, f"op{n}", Kind.COLLECTIVE, row) for n, row in enumerate(rows))
+        keeper.take("h0", (Reported(process(0), made),), NOW)
+    (known,) = keeper.processes("train-a")
+    assert known.progress == {DP.name: (9002, 9001)}
+
+
 def claim(rank, **more):
     return Reported(structs.replace(process(rank), **more), said(rank).rows)
 

@@ -275,6 +275,18 @@ def test_a_process_that_ended_takes_no_time_from_who_is_that_rank_now():
     assert "may write a checkpoint" in told.summary
 
 
+def test_a_job_that_made_its_groups_anew_after_a_hang_goes_on():
+    """As those do that begin again within their processes: groups have their names again."""
+    world = World()
+    world.say([7000, 7000, 6999, 7000], ended=[6999] * RANKS)
+    world.step()
+    for number in range(2, 9):
+        world.now_ns += STUCK_NS // 2
+        world.say([number] * RANKS)
+        told = world.step().verdict
+    assert (told.holdup, told.culprits) == (Holdup.NOTHING, ())
+
+
 def test_a_job_whose_ranks_all_wait_in_one_collective_accuses_the_network():
     world = World()
     world.say([7] * RANKS)
