@@ -65,9 +65,16 @@ def _made(given: Mapping[str, str]) -> Recorder:
         Ring(folder / name, capacity=capacity), job=names.job_of(given), every=every
     )
     recorder.install()
-    # A data loader's forks share the mapping, and must not write to it.
-    os.register_at_fork(after_in_child=stop)
+    os.register_at_fork(after_in_child=_leave)
     return recorder
+
+
+def _leave() -> None:
+    """Let go of the ring, as a fork: it may not write to it, nor hold its lock once we are gone."""
+    recorder = _recorder
+    stop()
+    if recorder is not None:
+        recorder.ring.close()
 
 
 def stop() -> None:

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import fcntl
 import subprocess
 import sys
 
@@ -62,6 +63,29 @@ def test_without_the_variable_nothing_begins(monkeypatch, c10d, tmp_path):
     monkeypatch.setenv("NETAGENT_TORCH", "1")
     netagent_torch.autoload()
     assert list(tmp_path.iterdir())
+
+
+FORKS = """
+import os, sys
+import netagent_torch
+from netagent_torch.recorder import Recorder
+Recorder.install = lambda _recorder: None
+assert netagent_torch.start({"NETAGENT_OPERATORS": sys.argv[1]})
+if not os.fork():
+    sys.stdin.read()
+    os._exit(0)
+"""
+
+
+def test_a_fork_that_outlives_the_process_holds_no_ring_for_it(tmp_path):
+    with subprocess.Popen(
+        [sys.executable, "-c", FORKS, str(tmp_path)], stdin=subprocess.PIPE, text=True
+    ) as process:
+        assert process.wait(timeout=60) == 0
+        (ring,) = tmp_path.glob("*.ring")
+        with ring.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # raises where it is held
+        process.stdin.close()
 
 
 def test_before_it_began_a_step_and_a_span_are_nothing():
