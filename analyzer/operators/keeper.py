@@ -74,7 +74,8 @@ class Known:
     rows: tuple[Row, ...]
     """Of the newest window in which anything happened."""
     progress: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Group -> numbers of the newest collectives that began and ended, of all that were told."""
+    """Group -> numbers of the newest collectives that began and ended, of all that were told; the
+    group that was said last is the last."""
     groups: dict[str, Group] = field(default_factory=dict)
     """The same groups, with members as far as this process said them."""
     first_ns: int = 0
@@ -155,16 +156,17 @@ class Keeper:
             if row.group is None or row.kind is not Kind.COLLECTIVE:
                 continue
             name = row.group.name
-            if name not in known.progress and len(known.progress) >= MOST_ROWS:
-                continue
+            begun, ended = known.progress.pop(name, (0, 0))
+            if len(known.progress) >= MOST_ROWS:  # the one that was not said for longest
+                known.groups.pop(gone := next(iter(known.progress)))
+                del known.progress[gone]
+            known.progress[name] = max(begun, row.told.begun), max(ended, row.told.ended)
             if row.group.members or name not in known.groups:
                 group = same.get(id(row.group))
                 if group is None:
                     group = self._groups.setdefault(row.group, row.group)
                     same[id(row.group)] = group
                 known.groups[name] = group
-            begun, ended = known.progress.get(name, (0, 0))
-            known.progress[name] = max(begun, row.told.begun), max(ended, row.told.ended)
 
     def processes(self, job: str) -> tuple[Known, ...]:
         """Return what is known of a job, by rank."""

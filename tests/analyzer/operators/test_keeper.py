@@ -145,6 +145,18 @@ def test_groups_are_as_most_say_and_no_more_than_a_job_has():
     assert len(keeper.processes("train-a")[0].progress) == MOST_ROWS
 
 
+def test_a_job_that_makes_group_after_group_is_followed_in_the_newest():
+    keeper = Keeper()
+    for number in range(2 * MOST_ROWS):
+        both = *said(0, begun=number, ended=number).rows, *said(0, group=Group(f"g{number}")).rows
+        keeper.take("h0", (Reported(process(0), both),), NOW)
+    (known,) = keeper.processes("train-a")
+    assert known.progress[DP.name] == (number, number)
+    assert known.progress[f"g{number}"] == (5, 5)
+    assert known.progress.keys() == known.groups.keys()
+    assert len(known.progress) == MOST_ROWS
+
+
 def test_a_host_with_very_many_processes_loses_its_own_oldest():
     keeper = Keeper()
     keeper.take("h1", (said(1),), NOW)
