@@ -298,6 +298,26 @@ def test_a_job_whose_ranks_all_wait_in_one_collective_accuses_the_network():
     assert not told.innocent
 
 
+def test_of_collectives_whose_end_is_never_seen_nobody_says_that_the_last_one_hangs():
+    """As where jobs wait for them by a future, not by `Work.wait`, and then evaluate for long."""
+    world = World()
+    for _ in range(2):
+        world.say([7] * RANKS, ended=[0] * RANKS)
+        told = world.step().verdict
+        world.now_ns += STUCK_NS
+    assert (told.holdup, told.culprits) == (Holdup.INSUFFICIENT, ())
+    assert "no end was ever seen" in told.summary
+
+
+def test_a_jobs_first_collective_that_does_not_end_accuses_the_network():
+    world = World()
+    for _ in range(2):
+        world.say([1] * RANKS)
+        told = world.step().verdict
+        world.now_ns += STUCK_NS
+    assert told.holdup is Holdup.HANG_COMMUNICATION
+
+
 def test_a_host_that_is_not_heard_is_no_hang():
     world = World()
     world.say([7] * RANKS)
