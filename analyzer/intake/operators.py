@@ -12,6 +12,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.intake.columns import column, columns
+from analyzer.operators.agreeing import PROBES
 from analyzer.operators.keeper import Reported, Row, Told
 from analyzer.operators.log import NEVER, UNKNOWN, Group, GroupKind, Kind, Log, Place, State, log_of
 from netagent.model.errors import RemoteProtocolError
@@ -109,7 +110,8 @@ def log_of_replies(
                 notes.append(f"a process of {host} that is or claims rank {each.rank} is left out")
                 continue
             ranks[number], places[each.rank] = each.rank, Place(host)
-            source, world = each.source, max(world, each.world, each.rank + 1)
+            source = PROBES if PROBES in {source, each.source} else each.source
+            world = max(world, each.world, each.rank + 1)
         parts.append(_rows(found, ranks[place], reply, named, groups, ops))
         if reply.omitted:
             notes.append(f"{host} left {reply.omitted} older records out")

@@ -47,6 +47,14 @@ def test_what_a_former_process_of_the_same_pid_recorded_is_left_out():
     assert "that was not asked about" in found.notes[0]
 
 
+def test_a_log_of_which_probes_recorded_a_part_is_theirs():
+    probed = process(0)
+    probed.said.source = "uprobes"
+    parts = [(probed, records()), (process(1), records())]
+    assert log_of_replies([("h0", answer(REQUEST, parts))]).source == "uprobes"
+    assert log_of_replies([("h0", answer(REQUEST, parts[1:]))]).source == "hooks"
+
+
 def records(*, ended=True):
     end = 9 * MS if ended else 0
     return [
