@@ -19,7 +19,7 @@ from typing import Any
 import httpx
 
 from netagent_torch import form
-from tests.lab.demo import SETTLE_S, Observer, Say, record
+from tests.lab.demo import SETTLE_S, Say, record
 from tests.lab.drill import OUTPUT
 from tests.lab.errors import LabError
 from tests.lab.health import Health, Report
@@ -28,6 +28,7 @@ from tests.lab.operators import DP, PP, PROBED, RINGS, TASK, collect
 from tests.lab.probing import Probes
 from tests.lab.shape import Controller, Transport, driven_by
 from tests.lab.training import QUICK, Training, recorded_as
+from tests.lab.unhurried import Unhurried
 from tests.lab.wrong import NOTE
 
 USUAL: Mapping[str, float] = {
@@ -73,6 +74,8 @@ class Seen:
     """Most that one look was over."""
     slow_s: float | None = None
     """Seconds in which the rank that was slowed at the end was named."""
+    late: tuple[str, ...] = ()
+    """What was said of hosts that this machine gave too little CPU, which is so."""
     beside: list[str] = field(default_factory=list)
     """Who else was named in these seconds."""
 
@@ -111,6 +114,7 @@ class Seen:
             f"iterations that one of them was over, at most: {self.iterations}",
             *(f"  {what}: {count}" for what, count in sorted(self.verdicts.items())),
             f"looks that named somebody: {self.named}",
+            f"hosts that this machine gave too little CPU, which is no alarm: {len(self.late)}",
             f"the rank that was slowed at the end: {told}{beside}",
         ]
 
@@ -135,8 +139,10 @@ class Both:
 class JobHealth(Health):
     """Watches a job, and changes nothing until the end."""
 
+    _observer: Unhurried
+
     def __init__(
-        self, lab: Lab, observer: Observer, say: Say, job: Training, *, rings: Path, kept: Path
+        self, lab: Lab, observer: Unhurried, say: Say, job: Training, *, rings: Path, kept: Path
     ) -> None:
         super().__init__(lab, observer, say, seed=0)
         self._job, self._rings, self._kept = job, rings, kept
@@ -149,6 +155,9 @@ class JobHealth(Health):
         self._watch(60 * minutes)
         self.seen.records = written(self._rings)
         self.seen.probed = written(self._lab.directory / PROBED)
+        self.seen.late = tuple(self._observer.late.values())
+        for each in self.seen.late:
+            self._say(f"no alarm: {each}")
 
     def _cut(self, transport: Transport) -> None:
         """Slow a rank down, then cut a link, which the containers of another task cross, too."""
@@ -236,7 +245,7 @@ def _watched(lab: Lab, say: Say, rings: str, kept: Path, minutes: float) -> Both
     job = Training(lab.directory, state.containers, state.shape.rails)
     job.start(dp=DP, pp=PP, environment=recorded_as(TASK, rings), **QUICK, **USUAL)
     with lab.services().client() as client:
-        health = JobHealth(lab, Observer(client), say, job, rings=lab.directory / RINGS, kept=kept)
+        health = JobHealth(lab, Unhurried(client), say, job, rings=lab.directory / RINGS, kept=kept)
         health.run(minutes)
         say(f"probes: {(lab.directory / 'probes.log').read_text().strip()}")
         both = Both(health.report, health.seen)

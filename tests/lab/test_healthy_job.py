@@ -7,11 +7,11 @@ import pytest
 
 from netagent_torch import form
 from tests.lab import healthy_job
-from tests.lab.demo import Observer
 from tests.lab.health import Report
 from tests.lab.healthy_job import CONTROLLED, LOOK_S, Both, Seen, written
 from tests.lab.operators import TASK
 from tests.lab.test_health import Pretended
+from tests.lab.unhurried import Unhurried
 from tests.lab.wrong import NOTE
 
 WELL = "nothing"
@@ -40,6 +40,7 @@ def test_a_job_that_was_looked_at_and_of_which_the_slow_rank_was_named_is_good()
         "iterations that one of them was over, at most: 50",
         "  nothing: 30",
         "looks that named somebody: 0",
+        "hosts that this machine gave too little CPU, which is no alarm: 0",
         "the rank that was slowed at the end: named after 31.0 s",
     ]
 
@@ -147,7 +148,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, lab: Judged, minutes: float = 10) -
     (rings / "one.ring").write_bytes(form.HEAD.pack(*head))
     with lab.client() as client:
         health = healthy_job.JobHealth(
-            lab, Observer(client), lab.said.append, lab.job, rings=rings.parent,  # type: ignore[arg-type]
+            lab, Unhurried(client), lab.said.append, lab.job, rings=rings.parent,  # type: ignore[arg-type]
             kept=lab.directory / "kept",
         )  # fmt: skip
         health.run(minutes)

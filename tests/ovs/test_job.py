@@ -15,8 +15,8 @@ from tests.lab.demo import Observer
 from tests.lab.operators import RINGS, TASK, UPLINK_KBIT, collect
 from tests.lab.shape import namespace, rnic
 from tests.lab.training import QUICK, Training, recorded_as
+from tests.lab.unhurried import Unhurried
 from tests.lab.wrong import NOTE
-from tests.ovs.conftest import Unhurried
 
 pytestmark = pytest.mark.lab
 WITHIN_S = 180.0
