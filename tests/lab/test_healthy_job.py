@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -76,12 +77,13 @@ def test_neither_a_job_that_did_nothing_nor_a_slow_rank_that_is_not_named_is_goo
 
 
 def test_an_incident_makes_all_of_it_bad() -> None:
-    network = Report(windows={5}, named_s=6.0)
+    network = Report(windows={5})
     assert Both(network, seen(30)).good
     network.incidents["i1"] = "rank train-a/0"
     both = Both(network, seen(30))
     assert not both.good
-    assert both.lines()[: len(network.lines())] == network.lines()
+    assert both.lines()[: len(network.sums())] == network.sums()
+    assert not Both(Report(windows={5}, failures=Counter({"late": 1})), seen(30)).good
 
 
 def test_records_are_counted_that_were_overwritten_long_ago(tmp_path: Path) -> None:
