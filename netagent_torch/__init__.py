@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,9 @@ from netagent_torch.recorder import Recorder
 from netagent_torch.ring import Ring
 
 __all__ = ["autoload", "describe", "span", "start", "step", "stop"]
+
+MOST_STEP = 1 << 31
+"""Iterations are counted modulo this, which is what a record has room for."""
 
 _recorder: "Recorder | None" = None
 
@@ -61,9 +65,16 @@ def _made(given: Mapping[str, str]) -> Recorder:
         Ring(folder / name, capacity=capacity), job=names.job_of(given), every=every
     )
     recorder.install()
-    # A data loader's forks share the mapping, and must not write to it.
-    os.register_at_fork(after_in_child=stop)
+    os.register_at_fork(after_in_child=_leave)
     return recorder
+
+
+def _leave() -> None:
+    """Let go of the ring, as a fork: it may not write to it, nor hold its lock once we are gone."""
+    recorder = _recorder
+    stop()
+    if recorder is not None:
+        recorder.ring.close()
 
 
 def stop() -> None:
@@ -77,7 +88,11 @@ def stop() -> None:
 def step(number: int) -> None:
     """Say which training iteration begins; whoever never says it has none in the log."""
     if _recorder is not None:
-        _recorder.step = number
+        try:
+            whole = index(number)
+        except TypeError:
+            whole = form.NONE
+        _recorder.step = whole % MOST_STEP if whole >= 0 else form.NONE  # some count tokens
 
 
 def describe(group: Any, kind: str) -> None:

@@ -51,6 +51,10 @@ RECORD_BYTES = RECORD.size
 
 NONE = -1
 """No step, no peer."""
+NO_GROUP = 0xFFFF
+"""What is in no group, or in one too many."""
+MOST_SEQUENCE = 0xFFFF_FFFF
+"""After it comes 0, so that no number of a collective is too large for a record."""
 NEVER = 0
 """A time that is not (yet) known."""
 

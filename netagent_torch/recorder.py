@@ -53,6 +53,9 @@ MOST_OPEN = 4096
 pipeline has some dozens."""
 MOST_MEMBERS = 8192
 """Most members of a group that are named. Chosen: they fit into a ring's lines."""
+MOST_NAMES = 256
+"""Most names of operations and spans; all others are one. Chosen: as many as agents take."""
+OTHERS = "other"
 COLLECTION_NS = 1_000_000
 """Nanoseconds from which on a collection of garbage is recorded. Chosen: young generations take
 less, and delay nobody."""
@@ -107,16 +110,19 @@ class Recorder:
     def describe(self, group: Any, kind: str) -> None:
         """Say what a group is for: ``dp``, ``pp``, ``tp``, ``ep``."""
         number = (self._groups.get(id(group)) or self._introduce(group))[0]
-        self.ring.say({"group": number, "kind": names.tidy(kind)})
+        if number < form.NO_GROUP:
+            self.ring.say({"group": number, "kind": names.tidy(kind)})
 
     def span(self, name: str, kind: int, begun_ns: int, ended_ns: int, tag: int = 0) -> None:
         """Record something that is no communication; times are of the monotonic clock."""
         op = self._op(name)
-        number = self._begin(begun_ns, 0, 0, form.NONE, op, 0xFFFF, kind, tag)
+        number = self._begin(begun_ns, 0, 0, form.NONE, op, form.NO_GROUP, kind, tag)
         self._end(number, begun_ns, ended_ns)
 
     def _op(self, name: str) -> int:
         number = self._ops.get(name)
+        if number is None and len(self._ops) >= MOST_NAMES and name != OTHERS:
+            return self._op(OTHERS)
         if number is None:
             number = self._ops[name] = len(self._ops)
             self.ring.say({"op": number, "name": names.tidy(name)})
@@ -151,7 +157,7 @@ class Recorder:
         pack, target, words = form.BEGUN.pack_into, self.ring.map, self.ring.words
         capacity, start, size = ring.capacity, ring.records_at, form.RECORD_BYTES
         number_of, written, tails = ring.numbers.__next__, form.WRITTEN_AT // 8, dict[int, bytes]()
-        of_first = place == 0
+        of_first, most = place == 0, form.MOST_SEQUENCE
 
         def issue(
             group: Any, first: Any = nothing, second: Any = nothing, third: Any = nothing,
@@ -160,7 +166,7 @@ class Recorder:
             begun = now()
             known = groups.get(id(group)) or introduce(group)
             counted = known[1]
-            sequence = counted[-1] = counted[-1] + 1
+            sequence = counted[-1] = counted[-1] + 1 & most
             if every > 1 and sequence % every:
                 leave_out()
                 return inner(group, *_given(first, second, third), *rest, **named)
@@ -204,7 +210,7 @@ class Recorder:
             place = given[0] if len(given) > 1 else -1  # from anybody: the tag alone
             peer = members[place] if 0 <= place < len(members) else -1
             key = 2 * peer + 2 + receives
-            sequence = counted[key] = counted.get(key, 0) + 1
+            sequence = counted[key] = counted.get(key, 0) + 1 & form.MOST_SEQUENCE
             made = begin(
                 begun, _bytes(tensors), sequence, peer, op, number, kind, given[-1] & 0xFFFF
             )
@@ -244,12 +250,14 @@ class Recorder:
         rank, world = c10d.get_rank(), c10d.get_world_size()
         if not self._groups:
             self.ring.say({"job": self._job, "rank": rank, "world": world, "netns": names.netns()})
-        number, key = self._introduced, id(group)
+        number, key = min(self._introduced, form.NO_GROUP), id(group)
         self._introduced += 1
         known: _Known = (number, {-1: 0}, members)
         name = names.group_name(_number_of(c10d, group), members, world)
         told = {"group": number, "name": name, "size": len(members)}
-        if not self.ring.say({**told, "members": members[:MOST_MEMBERS]}):
+        if number < form.NO_GROUP and not self.ring.say(
+            {**told, "members": members[:MOST_MEMBERS]}
+        ):
             self.ring.say(told)
         self._groups[key] = known
         # No reference of ours may keep a group that the job destroyed.

@@ -12,6 +12,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.intake.columns import column, columns
+from analyzer.operators.agreeing import PROBES
 from analyzer.operators.keeper import Reported, Row, Told
 from analyzer.operators.log import NEVER, UNKNOWN, Group, GroupKind, Kind, Log, Place, State, log_of
 from netagent.model.errors import RemoteProtocolError
@@ -42,6 +43,15 @@ _DETAIL = (
 )  # fmt: skip
 
 
+Apart = tuple[str, int, int]
+"""Container, pid, and since when it is recorded (ns)."""
+
+
+def told_apart(of: OperatorProcess) -> Apart:
+    """Return what tells a process of a host and rank from others that are, were, or claim to be."""
+    return of.container, of.pid, of.since_ns
+
+
 def reported(said: OperatorColumns) -> tuple[Reported, ...]:
     """Return what a host says of each of its processes.
 
@@ -68,18 +78,18 @@ def reported(said: OperatorColumns) -> tuple[Reported, ...]:
 
 def log_of_replies(
     replies: Sequence[tuple[str, OperatorsReply]],
-    asked: Mapping[tuple[str, int], tuple[str, int]] | None = None,
+    asked: Mapping[tuple[str, int], Apart] | None = None,
 ) -> Log:
     """Return the log that hosts' replies make; each comes with the name of its host.
 
-    `asked`: by host and rank the container and pid of who was asked about; other processes are left
-    out. A reply that makes no sense is left out, as is, of two processes that claim one rank, the
-    second; notes say so.
+    `asked`: by host and rank who was asked about (`told_apart`); other processes are left out. A
+    reply that makes no sense is left out, as is, of two processes that claim one rank, the second;
+    notes say so.
     """
     parts: list[dict[str, NDArray[np.int64]]] = []
     groups: dict[tuple[str, str], Group] = {}
     ops: dict[str, int] = {}
-    owners: dict[int, tuple[str, int]] = {}
+    owners: dict[int, tuple[str, Apart]] = {}
     places: dict[int, Place] = {}
     notes: list[str] = []
     source, world = "hooks", 0
@@ -91,15 +101,17 @@ def log_of_replies(
             continue
         ranks = np.full(len(reply.processes) + 1, UNKNOWN, np.int64)
         for number, each in enumerate(reply.processes):
-            if asked is not None and asked.get((host, each.rank)) != (each.container, each.pid):
+            mine = told_apart(each)
+            if asked is not None and asked.get((host, each.rank)) != mine:
                 notes.append(f"a process of {host} that was not asked about is left out")
                 continue
-            owner = owners.setdefault(each.rank, (host, each.pid))
-            if each.rank < 0 or owner != (host, each.pid):
+            owner = owners.setdefault(each.rank, (host, mine))
+            if each.rank < 0 or owner != (host, mine):
                 notes.append(f"a process of {host} that is or claims rank {each.rank} is left out")
                 continue
             ranks[number], places[each.rank] = each.rank, Place(host)
-            source, world = each.source, max(world, each.world, each.rank + 1)
+            source = PROBES if PROBES in {source, each.source} else each.source
+            world = max(world, each.world, each.rank + 1)
         parts.append(_rows(found, ranks[place], reply, named, groups, ops))
         if reply.omitted:
             notes.append(f"{host} left {reply.omitted} older records out")

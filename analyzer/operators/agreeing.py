@@ -127,6 +127,23 @@ def partial(known: Mapping[int, Known]) -> dict[int, str]:
     return found
 
 
+def unended(still: Iterable[Known]) -> set[str]:
+    """Return the groups that all came equally far in, and of which nobody saw anything end.
+
+    Where several have begun, ends are not seen, as of what is waited for past `Work.wait`. Then
+    who is behind tells something, and that the last one has not ended nothing.
+    """
+    said: dict[str, set[tuple[int, int]]] = defaultdict(set)
+    for each in still:
+        for name, numbers in each.progress.items():
+            said[name].add(numbers)
+    return {
+        name
+        for name, numbers in said.items()
+        if len(numbers) == 1 and all(begun > 1 and not ended for begun, ended in numbers)
+    }
+
+
 def _usual(said: Mapping[int, tuple[int, int]], members: Iterable[int]) -> tuple[int, int]:
     """Return what most of a group began at least, and ended at most; of no members, all."""
     among = [said[rank] for rank in members or said if rank in said]

@@ -23,6 +23,9 @@ MOST_OF_HOST = 4 * MOST_SAID
 Chosen: three restarts of all that a window names. So no host takes the room of others."""
 MOST_ROWS = 64
 """Most rows of a process: pairs of group and operation, the longest ones; and most groups."""
+ANEW = 0.5
+"""Part of its newest number, up to which what ends in a group is of another group of that name.
+Chosen: whoever waits late for something does so some operations later, not half of all."""
 MOST_WORLD = 1 << 17
 """Most ranks of a job that may be unseen. Chosen: more than any job has."""
 
@@ -56,8 +59,9 @@ class Reported(NamedTuple):
     rows: tuple[Row, ...]
 
 
-Key = tuple[str, int, int, int, str]
-"""Host, network namespace, pid, rank, source: containers' processes have the same pid."""
+Key = tuple[str, int, int, int, int, str]
+"""Host, network namespace, pid, since when (ns), rank, source: containers' processes have the same
+pid, as has one that began anew."""
 
 
 @dataclass(slots=True)
@@ -70,7 +74,8 @@ class Known:
     rows: tuple[Row, ...]
     """Of the newest window in which anything happened."""
     progress: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Group -> numbers of the newest collectives that began and ended, of all that were told."""
+    """Group -> numbers of the newest collectives that began and ended, of all that were told; the
+    group that was said last is the last."""
     groups: dict[str, Group] = field(default_factory=dict)
     """The same groups, with members as far as this process said them."""
     first_ns: int = 0
@@ -145,20 +150,23 @@ class Keeper:
             del self._jobs[job]
 
     def _follow(self, said: Reported, known: Known, same: dict[int, Group]) -> None:
+        for name in _anew(said, known):
+            del known.progress[name]
         for row in said.rows:
             if row.group is None or row.kind is not Kind.COLLECTIVE:
                 continue
             name = row.group.name
-            if name not in known.progress and len(known.progress) >= MOST_ROWS:
-                continue
+            begun, ended = known.progress.pop(name, (0, 0))
+            if len(known.progress) >= MOST_ROWS:  # the one that was not said for longest
+                known.groups.pop(gone := next(iter(known.progress)))
+                del known.progress[gone]
+            known.progress[name] = max(begun, row.told.begun), max(ended, row.told.ended)
             if row.group.members or name not in known.groups:
                 group = same.get(id(row.group))
                 if group is None:
                     group = self._groups.setdefault(row.group, row.group)
                     same[id(row.group)] = group
                 known.groups[name] = group
-            begun, ended = known.progress.get(name, (0, 0))
-            known.progress[name] = max(begun, row.told.begun), max(ended, row.told.ended)
 
     def processes(self, job: str) -> tuple[Known, ...]:
         """Return what is known of a job, by rank."""
@@ -212,6 +220,19 @@ class Keeper:
         )  # fmt: skip
 
 
+def _anew(said: Reported, known: Known) -> list[str]:
+    """Return the groups that a process made anew by a former name: they count from one again."""
+    newest: dict[str, int] = {}
+    for row in said.rows:
+        if row.group is not None and row.kind is Kind.COLLECTIVE and row.told.operations:
+            newest[row.group.name] = max(newest.get(row.group.name, 0), row.told.ended)
+    return [
+        name
+        for name, number in newest.items()
+        if 0 < number <= ANEW * known.progress.get(name, (0, 0))[1]
+    ]
+
+
 def settled(known: Iterable[Known]) -> tuple[dict[int, Known], dict[int, tuple[Known, ...]]]:
     """Return the process of each rank, and the ranks that processes in several places claim.
 
@@ -250,7 +271,7 @@ def _agreed(known: Iterable[Known]) -> dict[str, Group]:
 
 
 def _key(host: str, of: OperatorProcess) -> Key:
-    return host, of.netns, of.pid, of.rank, of.source
+    return host, of.netns, of.pid, of.since_ns, of.rank, of.source
 
 
 def _by_rank(of: Known) -> tuple[int, str, int]:

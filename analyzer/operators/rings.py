@@ -100,7 +100,20 @@ def _read(data: bytes) -> tuple[_Said, form.Head, NDArray[Any]]:
     there = (numbers >= head.first) & (numbers <= head.written) & (records["kind"] <= form.RECV)
     records = records[there][np.argsort(numbers[there], kind="stable")]
     lines = form.read_lines(data[form.HEAD_BYTES : form.HEAD_BYTES + head.lines_used])
-    return _said(lines), head, records
+    said = _said(lines)
+    return said, head, records[~np.isin(records["group"], _former(said))]
+
+
+def _former(said: _Said) -> list[int]:
+    """Return the groups whose name a newer one has, as where a job made its groups anew.
+
+    Probes know an address, and name after it what several groups may be.
+    """
+    newest = {group.name: number for number, group in said.groups.items()}
+    return [
+        number for number, group in said.groups.items()
+        if said.source != PROBES and group.name and newest[group.name] != number
+    ]  # fmt: skip
 
 
 def _said(lines: Iterable[Mapping[str, Any]]) -> _Said:

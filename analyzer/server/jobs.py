@@ -21,8 +21,8 @@ from analyzer.detect.held import EVERY_NS, STUCK_NS, JobVerdict
 from analyzer.detect.operators import hang, slow
 from analyzer.detect.operators.pauses import MOST_NS, Pause, patient, suspects
 from analyzer.detect.operators.verdict import Holdup, Verdict
-from analyzer.intake.operators import log_of_replies
-from analyzer.operators.agreeing import Pace, alone, paces, partial, quarrels
+from analyzer.intake.operators import log_of_replies, told_apart
+from analyzer.operators.agreeing import Pace, alone, paces, partial, quarrels, unended
 from analyzer.operators.keeper import Keeper, Key, Known, settled
 from analyzer.operators.log import Kind, Log, State
 from analyzer.replay import records
@@ -57,6 +57,10 @@ AT_ONCE = 16
 
 NOTHING = Verdict(Holdup.NOTHING, "no rank waits less than its peers, and the job goes on")
 UNTIMED = Verdict(Holdup.INSUFFICIENT, "no operator that ended was recorded in the last minute")
+ENDLESS = Verdict(
+    Holdup.INSUFFICIENT,
+    "nothing moves, and of what all began last no end was ever seen: nobody may wait for it",
+)
 STILL_UNSEEN = "whether the job goes on is not known yet: it was not seen to move"
 SOME_AWAY = "not all hosts answered with what their ranks recorded"
 
@@ -181,7 +185,7 @@ class Jobs:
                 hung = await asyncio.to_thread(self._hung, job, still)
                 verdict = without(hung, unlike)
             followed.awaited = suspects(verdict)
-            gone = {each.process.rank for each in recent if each.process.gone}
+            gone = {rank for rank, each in owners.items() if each.process.gone}
             verdict = patient(verdict, still_ns, followed.pauses, gone)
         elif by_itself and suspects(hung := await self._hung_beside(job, recent, by_itself)):
             verdict = hung
@@ -205,9 +209,15 @@ class Jobs:
         owners, _ = settled(still)
         parts = partial(owners)
         whole = [each for each in still if each.process.rank not in parts]
+        endless = unended(whole)
+        for each in whole:
+            for name in endless:
+                each.progress.pop(name, None)
         # What has not moved for so long is overdue, whatever the job's own watchdog says.
-        found = hang.judge(replace(self.keeper.log(job, whole), overdue=1)) or NOTHING
-        return without(found, parts)
+        found = hang.judge(replace(self.keeper.log(job, whole), overdue=1))
+        if endless and (found is None or not found.culprits):
+            found = ENDLESS
+        return without(found or NOTHING, parts)
 
     async def _slow(
         self, job: str, heard: Sequence[Known], followed: _Followed, now_ns: int
@@ -217,7 +227,7 @@ class Jobs:
             return NOTHING
         replies = await self._records(job, heard, ranks, now_ns)
         asked = {
-            (each.host, each.process.rank): (each.process.container, each.process.pid)
+            (each.host, each.process.rank): told_apart(each.process)
             for each in heard
             if each.process.rank in ranks
         }

@@ -51,6 +51,9 @@ class Said:
     source: str = "hooks"
     ops: dict[int, str] = field(default_factory=dict)
     groups: dict[int, OperatorGroup] = field(default_factory=dict)
+    former: set[int] = field(default_factory=set)
+    """Groups whose name a newer one has, as where a job made its groups anew."""
+    _named: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, lines: Iterable[Mapping[str, Any]]) -> "Said":
@@ -83,6 +86,10 @@ class Said:
                 size=_number(line.get("size"), wire.MOST_RANKS, 0),
                 members=pack_column(OperatorGroup, "members", members) if fits else b"",
             )
+            name = self.groups[number].name
+            if name and name in self._named:
+                self.former.add(self._named[name])
+            self._named[name] = number
         elif "kind" in line:
             self.groups[number] = OperatorGroup(
                 job=known.job, name=known.name, kind=_text(line["kind"]), size=known.size,
@@ -170,13 +177,28 @@ class Process:
     step: int = -1
     missed: int = 0
     """In the window."""
+    since_ns: int = field(init=False)
+    """When the ring was made, as it was said first."""
     open: dict[int, Record] = field(default_factory=dict)
     """By number: what had not ended when it was looked at last."""
     _rows: dict[_Key, _Row] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Note since when it is recorded."""
+        self.since_ns = _stamp(self.head.wall_ns)
+
+    def hear(self, said: Said) -> None:
+        """Take what it says once; of what it did in former groups nothing counts any more."""
+        self.said = said
+        if said.former:
+            self._rows = {key: row for key, row in self._rows.items() if key[0] not in said.former}
+            self.open = {n: each for n, each in self.open.items() if each.group not in said.former}
+
     def take(self, records: Iterable[Record]) -> None:
         """Take new records, and open ones looked at again."""
         for each in records:
+            if each.group in self.said.former:
+                continue
             key = each.group, each.op
             row = self._rows.get(key)
             if row is None:
@@ -237,8 +259,9 @@ class Process:
         said, head = self.said, self.head
         return OperatorProcess(
             job=said.job, rank=said.rank, world=said.world, source=said.source, pid=head.pid,
-            uid=self.uid, netns=said.netns, container=self.container, gone=self.gone,
-            step=self.step, missed=min(self.missed, MOST_US), left_out=min(head.left_out, MOST_US),
+            since_ns=self.since_ns, uid=self.uid, netns=said.netns, container=self.container,
+            gone=self.gone, step=self.step, missed=min(self.missed, MOST_US),
+            left_out=min(head.left_out, MOST_US),
         )  # fmt: skip
 
 

@@ -48,6 +48,9 @@ class OperatorProcess(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """``hooks`` or ``uprobes``."""
     pid: int = 0
     """As the process sees it."""
+    since_ns: int = 0
+    """When its ring was made, by its own wall clock: a container that began anew in the same
+    namespace has the same pid. 0: an agent of before does not say it."""
     uid: int = 0
     """Owner of the ring, which nobody but root can claim."""
     netns: int = 0

@@ -22,6 +22,7 @@ from tests.lab import (
     demo,
     drill,
     health,
+    healthy_job,
     learning,
     operators,
     rdma,
@@ -226,8 +227,12 @@ def _drill(lab: Lab, options: argparse.Namespace) -> Answer:
 
 def _health(lab: Lab, options: argparse.Namespace) -> Answer:
     controller = Controller(options.controller)
-    seen = health.run(
-        lab, _progress, minutes=options.minutes, seed=options.seed, controller=controller
+    seen = (
+        healthy_job.run(lab, _progress, minutes=options.minutes, controller=controller)
+        if options.job
+        else health.run(
+            lab, _progress, minutes=options.minutes, seed=options.seed, controller=controller
+        )
     )
     return _sums(
         seen.lines(), "see what failed, or was named in a lab that is well", good=seen.good
@@ -380,6 +385,8 @@ def _show_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:
     )
     well.add_argument("--minutes", type=float, default=30, help="(default: %(default)s)")
     well.add_argument("--seed", type=int, default=1, help="of what comes and goes (default: 1)")
+    well.add_argument("--job", action="store_true",
+                      help="a training job instead, which is well, too")  # fmt: skip
     _controller_argument(well)
     without = add("away", "faults while OVN's databases are dead", "away --minutes 60", _away)
     without.add_argument("--minutes", type=float, default=60, help="(default: %(default)s)")

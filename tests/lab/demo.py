@@ -189,6 +189,15 @@ class Observer:
         """Return what is stated, by hosts and beside what a controller says."""
         return self._all("findings")
 
+    def verdict(self, job: str) -> dict[str, Any] | None:
+        """Return the newest verdict about a job; None where there is none, or nobody answers."""
+        try:
+            answer = self.client.get(f"/v1/operators/{job}")
+        except httpx.HTTPError:
+            return None
+        found: dict[str, Any] | None = answer.json()["verdict"] if answer.is_success else None
+        return found
+
     def endpoints_up(self) -> int:
         """Return how many endpoints are registered and up."""
         return sum(each["state"] == "up" for each in self._all("endpoints"))

@@ -66,12 +66,24 @@ class Report:
     @property
     def good(self) -> bool:
         """Whether the judge lived, said nothing, and named the link at the end."""
-        seen = bool(self.windows) and self.named_s is not None
-        return seen and not self.incidents and not self.failures
+        return self.quiet and self.named_s is not None
+
+    @property
+    def quiet(self) -> bool:
+        """Whether the judge lived, and said nothing."""
+        return bool(self.windows) and not self.incidents and not self.failures
 
     def lines(self) -> list[str]:
         """Return the sums, for people."""
         named = "not named" if self.named_s is None else f"named after {self.named_s:.1f} s"
+        return [
+            *self.sums(),
+            f"the link that was cut at the end: {named}",
+            *(f"FAILED: {what} (seen {count} times)" for what, count in self.failures.items()),
+        ]
+
+    def sums(self) -> list[str]:
+        """Return what was seen before the end, for people."""
         return [
             f"windows taken: {len(self.windows)}",
             f"files of history that the judge wrote: {self.written}",
@@ -79,8 +91,6 @@ class Report:
             *(f"{what}: {count}" for what, count in sorted(self.changes.items())),
             f"incidents: {len(self.incidents)}",
             *self.incidents.values(),
-            f"the link that was cut at the end: {named}",
-            *(f"FAILED: {what} (seen {count} times)" for what, count in self.failures.items()),
         ]
 
 

@@ -22,8 +22,9 @@ from tests.lab.commands import wait_for
 from tests.lab.demo import Say
 from tests.lab.errors import LabError
 from tests.lab.lab import Lab
+from tests.lab.probing import Probes
 from tests.lab.shape import Shape, namespace, rnic
-from tests.lab.training import Training
+from tests.lab.training import QUICK, Training, recorded_as
 from tests.lab.wrong import NOTE
 
 TASK = "train-a"
@@ -111,6 +112,20 @@ def run(lab: Lab, say: Say, *, faults: tuple[str, ...] = (), output: Path = OUTP
     return made
 
 
+def collect(lab: Lab) -> str:
+    """Have the agents of a lab collect what jobs record; return where, ``{host}`` being a number.
+
+    Agents are started again for that.
+    """
+    services, folder = lab.services(), f"{lab.directory}/{RINGS}/h{{host}}"
+    for host in range(lab.state().shape.hosts):
+        rings = folder.replace("{host}", str(host))
+        with (lab.directory / f"h{host}" / "agent.toml").open("a") as file:
+            file.write(f'\n[operators]\nenabled = true\nfolder = "{rings}"\n')
+        services.restart_agent(host)
+    return folder
+
+
 def lines(made: list[Told]) -> list[str]:
     """Return the table for people."""
     head = f"{'fault':13} {'truth':22} {'step':>6} {'with it':>8}  {'told':34} right"
@@ -133,7 +148,7 @@ class _Job:
         self.rings = lab.directory / RINGS
         self.probed = lab.directory / PROBED
         self.training: Training | None = None
-        self._watcher: subprocess.Popen[bytes] | None = None
+        self._probes: Probes | None = None
 
     def running(self) -> Training:
         """Return the job, which trains."""
@@ -142,14 +157,12 @@ class _Job:
         self.end()
         self._say("starting 8 ranks: DP 2, PP 2, TP 2")
         self.rings.mkdir()
-        self._watch()
+        # Where its libraries cannot be probed, the demo goes on without.
+        self._probes = Probes(self.probed, self.lab.directory / "probes.log")
         state = self.lab.state()
         self.training = Training(self.lab.directory, state.containers, state.shape.rails)
-        given = {"NETAGENT_TORCH": "1", "NETAGENT_OPERATORS": str(self.rings), "NETAGENT_JOB": TASK}
-        self.training.start(
-            dp=DP, pp=PP, environment=given, forward_s=0.03, pause_s=0.1, load_s=0.02,
-            microbatches=2, norm=1, hidden=128, tokens=64,
-        )  # fmt: skip
+        given = recorded_as(TASK, str(self.rings))
+        self.training.start(dp=DP, pp=PP, environment=given, **QUICK)
         return self.training
 
     def end(self) -> None:
@@ -157,25 +170,11 @@ class _Job:
         if self.training is not None:
             self.training.stop()
             self.training = None
-        if self._watcher is not None and self._watcher.stdin is not None:
-            self._watcher.stdin.close()
-            self._watcher.wait()
-            self._watcher = None
+        if self._probes is not None:
+            self._probes.end()
+            self._probes = None
         for folder in (self.rings, self.probed):
             shutil.rmtree(folder, ignore_errors=True)
-
-    def _watch(self) -> None:
-        """Have the job's libraries probed, too; where that cannot be, the demo goes on without."""
-        self.probed.mkdir()
-        with (self.lab.directory / "probes.log").open("ab") as log:
-            self._watcher = subprocess.Popen(
-                (sys.executable, "-m", "bpf.operators"), stdin=subprocess.PIPE, stdout=log,
-                stderr=log,
-            )  # fmt: skip
-        if self._watcher.stdin is not None:
-            request = json.dumps({"folder": str(self.probed)})
-            self._watcher.stdin.write(f"{request}\n".encode())
-            self._watcher.stdin.flush()
 
     def read(self) -> tuple[list[recorded.Ring], list[recorded.Ring]]:
         """Return what all ranks recorded, by rank, and what probes saw of the same moment."""

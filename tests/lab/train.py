@@ -10,14 +10,15 @@ sends what to whom, and when.
 What the groups are is written down by the job itself, from its own process groups. What it does is
 recorded where NETAGENT_TORCH=1 (`netagent_torch`). It does what `--folder`/wrong.json says, so that
 a lab breaks a job as it breaks a network: a rank that computes slowly, a slow data loader, a
-collective that is skipped, stages of unequal size, collections of garbage on all ranks.
+collective that is skipped, stages of unequal size, collections of garbage on all ranks. What is
+usual (`tests.lab.usual`) it does where options say how often.
 """
 
 import argparse
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 import netagent_torch
+from tests.lab.usual import Usual
 from tests.lab.wrong import Wrong
 
-TIMEOUT = timedelta(seconds=60)
+TIMEOUT_S = 60.0
 """A rank that hears nothing for so long gives up, as NCCL's watchdog would."""
 RATE = 1e-2
 
@@ -46,7 +48,9 @@ class Groups:
     stage: int
 
     @classmethod
-    def make(cls, dp: int, pp: int, tp: int) -> "tuple[Groups, dict[str, list[list[int]]]]":
+    def make(
+        cls, dp: int, pp: int, tp: int, timeout: timedelta
+    ) -> "tuple[Groups, dict[str, list[list[int]]]]":
         """Return this rank's groups, and those of all as ranks."""
         ranks = torch.arange(dp * pp * tp).reshape(dp, pp, tp)
         wanted = {"dp": ranks.permute(1, 2, 0), "pp": ranks.permute(0, 2, 1), "tp": ranks}
@@ -55,7 +59,7 @@ class Groups:
         for kind, each in wanted.items():
             truth[kind] = each.reshape(-1, each.shape[-1]).tolist()
             for members in truth[kind]:
-                group = dist.new_group(members, timeout=TIMEOUT)  # every rank must, in one order
+                group = dist.new_group(members, timeout=timeout)  # every rank must, in one order
                 if dist.get_rank() in members:
                     mine[kind], mine[f"{kind}_ranks"] = group, members
                     netagent_torch.describe(group, kind)
@@ -147,12 +151,24 @@ class Pipeline:
             dist.all_reduce(torch.ones(1))
         return sum(losses)
 
+    def evaluate(self) -> None:
+        """Go forward only, over as many microbatches; the loss is everybody's."""
+        with netagent_torch.span("data-loader"):
+            time.sleep(self._options.load_s)
+        with torch.no_grad():
+            for number in range(self._options.microbatches):
+                self._forward(number, [])
+        for sent in self._sending:
+            sent.wait()
+        self._sending.clear()
+        dist.all_reduce(torch.ones(1))
+
     def _forward(self, number: int, losses: list[float]) -> tuple[Tensor, Tensor]:
         if self._first:
             values = torch.randn(self._shape)
         else:
             values = self._receive(self._groups.stage - 1, 2 * number)
-        values.requires_grad_()
+        values.requires_grad_(torch.is_grad_enabled())
         with netagent_torch.span("forward-compute", compute=True, microbatch=number):
             self._compute(1)
         made = self._block(values)
@@ -192,22 +208,29 @@ def main(argv: Sequence[str] | None = None) -> None:
     netagent_torch.autoload()
     torch.set_num_threads(1)
     torch.manual_seed(options.rank)
-    world = options.dp * options.pp * options.tp
+    world, timeout = options.dp * options.pp * options.tp, timedelta(seconds=options.timeout_s)
     meeting = f"file://{options.folder}/meeting"
     dist.init_process_group(
-        "gloo", init_method=meeting, rank=options.rank, world_size=world, timeout=TIMEOUT
+        "gloo", init_method=meeting, rank=options.rank, world_size=world, timeout=timeout
     )
-    groups, truth = Groups.make(options.dp, options.pp, options.tp)
+    groups, truth = Groups.make(options.dp, options.pp, options.tp, timeout)
     if options.rank == 0:
         (options.folder / "groups.json").write_text(json.dumps(truth))
+    usual = Usual(**{each.name: getattr(options, each.name) for each in fields(Usual)})
     pipeline = Pipeline(options, groups)
     for number in range(options.steps or 2**31):
         began = time.monotonic()
         netagent_torch.step(number)
+        if usual.evaluates(number):
+            pipeline.evaluate()
         wrong = Wrong.read(options.folder, options.rank, groups.stage, number)
-        loss = pipeline.step(wrong)
+        collects_s = usual.collects_s(options.rank, number)
+        loss = pipeline.step(replace(wrong, collects_s=wrong.collects_s + collects_s))
         took_s = time.monotonic() - began
         print(f"step {number}: {took_s:.2f} s, loss {loss:.4f}", flush=True)
+        if saves_s := usual.saves_s(options.rank, number):
+            with netagent_torch.span("checkpoint"):
+                time.sleep(saves_s)
         time.sleep(options.pause_s)  # the optimizer's, and the next batch's
 
 
@@ -228,6 +251,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--load-s", type=float, default=0.0, help="the data loader's time")
     parser.add_argument("--pause-s", type=float, default=0.8, help="between two steps")
+    parser.add_argument("--timeout-s", type=float, default=TIMEOUT_S, help="of an operation")
+    for each in fields(Usual):
+        name = "--" + each.name.replace("_", "-")
+        parser.add_argument(name, type=type(each.default), default=each.default)
     return parser
 
 

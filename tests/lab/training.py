@@ -14,6 +14,11 @@ from tests.lab.processes import Processes
 from tests.lab.workload import Container, Endpoint
 
 START_S = 90
+QUICK: Mapping[str, float] = {
+    "forward_s": 0.03, "pause_s": 0.1, "load_s": 0.02, "microbatches": 2, "norm": 1, "hidden": 128,
+    "tokens": 64,
+}  # fmt: skip
+"""A job whose steps take about a second on cores that it shares with the lab."""
 SEND_BYTES = 32768
 """A connection has so much under way at most. A userspace datapath has no more room: bursts beyond
 it are real loss, of probes too."""
@@ -108,6 +113,11 @@ def _tame(container: Container) -> None:
         raise LabError("containers have no namespace of their own", "bring the lab up with udp")
     sizes = f"net.ipv4.tcp_wmem=4096 {SEND_BYTES} {SEND_BYTES}"
     run("ip", "netns", "exec", container.namespace, "sysctl", "-qw", sizes)
+
+
+def recorded_as(job: str, folder: str) -> dict[str, str]:
+    """Return the environment in which a rank records what it does into a folder."""
+    return {"NETAGENT_TORCH": "1", "NETAGENT_OPERATORS": folder, "NETAGENT_JOB": job}
 
 
 def _flag(name: str) -> str:

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 
 from netagent_torch import form
-from netagent_torch.recorder import Recorder
+from netagent_torch.recorder import MOST_NAMES, Recorder
 from netagent_torch.ring import Ring
 
 
@@ -194,3 +194,30 @@ def test_a_tensor_of_an_unknown_kind_has_no_size(recorder, group):
     group.allreduce(object())
     group.allreduce([Tensor(1), (Tensor(2), object())])
     assert [each.bytes for each in records(recorder)] == [0, 12]
+
+
+def test_more_collectives_than_a_number_has_room_for_end_no_job(recorder, group):
+    """At some thousand in a second that is a week."""
+    group.allreduce([Tensor(1)]).wait()
+    group.send([Tensor(1)], 1, 0).wait()
+    (_, counted, _) = recorder._groups[id(group)]
+    counted.update(dict.fromkeys(counted, form.MOST_SEQUENCE - 1))
+    for _ in range(3):
+        group.allreduce([Tensor(1)]).wait()
+        group.send([Tensor(1)], 1, 0).wait()
+    found = [each.sequence for each in records(recorder)]
+    assert found == [1, 1, *(2 * [form.MOST_SEQUENCE]), 0, 0, 1, 1]
+
+
+def test_a_group_that_is_one_too_many_has_no_number_and_ends_no_job(recorder, group):
+    recorder._introduced = form.NO_GROUP
+    group.allreduce([Tensor(1)]).wait()
+    recorder.describe(group, "dp")
+    assert [each.group for each in records(recorder)] == [form.NO_GROUP]
+
+
+def test_names_without_end_are_one_and_end_no_job(recorder):
+    for number in range(2 * MOST_NAMES):
+        recorder.span(f"step {number}", form.OTHER, 1, 2)
+    assert len(recorder._ops) == MOST_NAMES + 1
+    assert len({each.op for each in records(recorder)}) == 1

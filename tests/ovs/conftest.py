@@ -10,6 +10,7 @@ from tests.conftest import OVN, OVS, PODMAN, ROOT, require
 from tests.lab import Lab, Shape
 from tests.lab.demo import SETTLE_S, Observer
 from tests.lab.shape import Controller, Runtime, Transport
+from tests.lab.unhurried import Unhurried
 
 
 @pytest.fixture(scope="module")
@@ -27,14 +28,6 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
         yield made
     finally:  # a lab that came up by half would fail all modules after it
         assert made.down() == []
-
-
-class Unhurried(Observer):
-    """Sees no host that is late: on a machine with other work hosts get too little CPU, truly."""
-
-    def incidents(self) -> list[dict[str, Any]]:
-        """Return every incident but those."""
-        return [each for each in super().incidents() if each["symptom"] != "delay"]
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,11 @@ from tests.conftest import OVS, ROOT, require
 from tests.lab import Lab
 from tests.lab.commands import run as command
 from tests.lab.demo import Observer
-from tests.lab.operators import TASK, UPLINK_KBIT
+from tests.lab.operators import RINGS, TASK, UPLINK_KBIT, collect
 from tests.lab.shape import namespace, rnic
-from tests.lab.training import Training
+from tests.lab.training import QUICK, Training, recorded_as
+from tests.lab.unhurried import Unhurried
 from tests.lab.wrong import NOTE
-from tests.ovs.conftest import Unhurried
 
 pytestmark = pytest.mark.lab
 WITHIN_S = 180.0
@@ -32,12 +32,7 @@ def lab() -> Iterator[Lab]:
     made = Lab()
     try:
         made.up(tasks=(TASK,), traffic=None)
-        services = made.services()
-        for host in range(made.state().shape.hosts):
-            rings = made.directory / "operators" / f"h{host}"
-            with (made.directory / f"h{host}" / "agent.toml").open("a") as file:
-                file.write(f'\n[operators]\nenabled = true\nfolder = "{rings}"\n')
-            services.restart_agent(host)
+        collect(made)
         yield made
     finally:
         assert made.down() == []
@@ -47,12 +42,8 @@ def lab() -> Iterator[Lab]:
 def job(lab: Lab) -> Iterator[Training]:
     state = lab.state()
     training = Training(lab.directory, state.containers, state.shape.rails)
-    rings = f"{lab.directory}/operators/h{{host}}"
-    given = {"NETAGENT_TORCH": "1", "NETAGENT_OPERATORS": rings, "NETAGENT_JOB": TASK}
-    training.start(
-        dp=2, pp=2, environment=given, forward_s=0.03, pause_s=0.1, load_s=0.02,
-        microbatches=2, norm=1, hidden=128, tokens=64,
-    )  # fmt: skip
+    given = recorded_as(TASK, f"{lab.directory}/{RINGS}/h{{host}}")
+    training.start(dp=2, pp=2, environment=given, **QUICK)
     try:
         yield training
     finally:
@@ -63,12 +54,6 @@ def job(lab: Lab) -> Iterator[Training]:
 def observer(lab: Lab) -> Iterator[Observer]:
     with lab.services().client() as client:
         yield Unhurried(client)
-
-
-def verdict_of(observer: Observer) -> dict[str, Any] | None:
-    answer = observer.client.get(f"/v1/operators/{TASK}")
-    found: dict[str, Any] | None = answer.json()["verdict"] if answer.is_success else None
-    return found
 
 
 def active(observer: Observer) -> dict[str, dict[str, Any]]:
@@ -84,7 +69,7 @@ def joined(observer: Observer, component: str) -> bool:
 
 def test_of_a_job_that_is_well_nobody_is_named(job: Training, observer: Observer) -> None:
     found = observer.wait(
-        lambda: (v := verdict_of(observer)) and v["iterations"] >= 5 and v, timeout_s=WITHIN_S
+        lambda: (v := observer.verdict(TASK)) and v["iterations"] >= 5 and v, timeout_s=WITHIN_S
     )
     assert found, "no verdict"
     assert (found["culprits"], found["innocent"]) == ([], True)

@@ -6,7 +6,7 @@ import pytest
 from tests.conftest import OVS, ROOT, require
 from tests.lab import Lab, learning
 from tests.lab.demo import PATIENT_S
-from tests.ovs.conftest import Unhurried
+from tests.lab.unhurried import Unhurried
 
 pytestmark = [pytest.mark.lab, pytest.mark.again]
 LOST_PERCENT = 20

@@ -3,8 +3,9 @@
 
 Rank 0 often saves what all have, or evaluates, while the others wait in a barrier. Nothing in a log
 of operators tells that from a hang while it lasts. What tells is what was before: the same ranks
-alone outside, and then all went on. Where nothing was, rank 0 is given time. Both end: longer than
-twice what it took before, and than torch's own ten minutes, is a hang.
+alone outside, and then all went on. Whatever was, rank 0 is given time: it saves a part often, and
+all seldom. Both end: longer than twice what it took before, and than torch's own ten minutes, is a
+hang.
 """
 
 from collections.abc import Collection, Iterable
@@ -18,7 +19,7 @@ from analyzer.detect.operators.wording import ranks_of
 from analyzer.operators.log import NEVER, Kind, State
 
 FIRST_NS = 300_000_000_000
-"""How long rank 0 may be outside for the first time before it is named. Chosen: half of the ten
+"""How long rank 0 may be outside before it is named, at least. Chosen: half of the ten
 minutes after which torch's watchdog ends a job, which a checkpoint has to be done by."""
 MOST_NS = 600_000_000_000
 """How long anybody may be. Chosen: torch's ten minutes."""
@@ -61,7 +62,8 @@ def patient(
     """
     ranks = suspects(verdict)
     same = [each.lasted_ns for each in before if each.ranks == ranks]
-    limit_ns = min(AGAIN * max(same), MOST_NS) if same else FIRST_NS if 0 in ranks else 0
+    least_ns = FIRST_NS if 0 in ranks else 0  # what was short may have been another checkpoint
+    limit_ns = min(max(AGAIN * max(same, default=0), least_ns), MOST_NS)
     if not ranks or ranks & set(gone) or still_ns >= limit_ns:
         return verdict
     who, left_s = ranks_of(sorted(ranks)), (limit_ns - still_ns) / 1e9

@@ -15,6 +15,7 @@ from analyzer.detect.operators.positions import mixed, stages
 from analyzer.detect.operators.segments import segments
 from analyzer.detect.operators.verdict import Culprit, Holdup, Verdict, Who
 from analyzer.operators.aggregate import summed
+from analyzer.operators.agreeing import PROBES
 from analyzer.operators.log import NEVER, Kind, Log
 from analyzer.operators.rows import Rows, gaps
 
@@ -35,10 +36,21 @@ _SHOWN = 8
 _AT_TIMES = 0.9
 
 
+UNTOLD = Verdict(
+    Holdup.NOTHING,
+    "the job goes on; who is late in it is not told by probes, which see a part of what ranks do",
+    missing=("what ranks send and receive, and the job's steps, as hooks record them",),
+)
+"""Gaps between gloo's calls, which lack a pipeline's transfers, and between NCCL's, which return at
+once, are waiting as well as work."""
+
+
 def judge(log: Log) -> Verdict | None:
     """Return who makes a job slow, as far as operators tell; None without durations."""
     if not ((log.started_ns != NEVER) & (log.ended_ns != NEVER)).any():
         return None
+    if log.source == PROBES:
+        return UNTOLD
     found = iterations(log)
     if len(found.steps) < FEWEST_ITERATIONS:
         return insufficient(len(found.steps))

@@ -110,10 +110,10 @@ def _slow(case: Case) -> tuple[list[_Unit], list[frozenset[int]]]:
     found, judged = [], []
     for places in _kinds(case):
         least, count = units.least_us[:, places], units.count[:, places]
-        known = np.isfinite(least)
+        members = [_members(case, int(units.number[n])) for n in places]
+        known = np.isfinite(least) & _whole(case, members)
         least = np.where(known, least, np.nan)
         usual = np.nanmedian(least, axis=1, keepdims=True)
-        members = [_members(case, int(units.number[n])) for n in places]
         if not _inside(case, int(units.number[places[0]])):
             judged += members
         instances = count / np.array([max(len(each), 1) for each in members])
@@ -135,6 +135,16 @@ def _slow(case: Case) -> tuple[list[_Unit], list[frozenset[int]]]:
             what = case.sums.ops[op_of(number)]
             found.append(_Unit(members[at], effect, share, times, what, edge_of(number)))
     return found, judged
+
+
+def _whole(case: Case, members: list[frozenset[int]]) -> Flags:
+    """Return (steps, units) whether all members were logged: who was not may have come last."""
+    known = case.known
+    if known.all():
+        return np.ones((len(known), len(members)), bool)
+    ranks = case.sums.ranks
+    each = (known[:, np.searchsorted(ranks, sorted(of))].all(axis=1) for of in members)
+    return np.stack(list(each), axis=1)
 
 
 def _half(case: Case, places: Ints, least: Floats) -> Flags:
@@ -187,17 +197,20 @@ def _dense(case: Case, slow: list[_Unit]) -> Iterator[_Unit]:
 def _delays(case: Case) -> tuple[list[int], Floats]:
     """Return who sends or receives, and (senders, receivers) the median of what transfers took."""
     units = case.sums.units
+    logged = frozenset(case.sums.ranks.tolist())
     known = {
         edge: n for n, number in enumerate(units.number.tolist())
         if (edge := edge_of(number)) is not None and units.ends[n] == _BOTH_ENDS
+        and logged.issuperset(edge)
     }  # fmt: skip
     ranks = sorted({rank for edge in known for rank in edge})
     if not FEW <= len(ranks) <= _MOST_RANKS:
         return [], np.zeros((0, 0))
     place = {rank: n for n, rank in enumerate(ranks)}
     delay = np.full((len(ranks), len(ranks)), np.nan)
-    for (source, target), n in known.items():
-        own = units.least_us[:, n]
+    whole = _whole(case, [frozenset(edge) for edge in known])
+    for at, ((source, target), n) in enumerate(known.items()):
+        own = units.least_us[whole[:, at], n]
         delay[place[source], place[target]] = np.median(own[np.isfinite(own)])
     return ranks, delay
 

@@ -41,6 +41,10 @@ KEEP_S = 900.0
 """Seconds for which the ring of a process that ended is kept. Chosen: who asks what happened does
 within minutes."""
 
+STAY_S = 60.0
+"""Seconds after which it gives way where there are too many. Chosen: three looks of the analyzer; a
+job that is started again and again is seen still."""
+
 LOCKS, MOST_LOCKS = Path("/proc/locks"), 1 << 20
 """What the kernel says of who holds a lock, and how many bytes of it are read: anybody may hold
 very many."""
@@ -114,12 +118,25 @@ class Rings:
             found = []
         for gone in self.tally.processes.keys() - set(found):
             del self.tally.processes[gone]
+            self._ended_ns.pop(gone, None)
+        most = min(self._config.most_processes, MOST_PROCESSES)
+        for name in self._former()[: max(0, len(found) - most)]:
+            with suppress(OSError):
+                (folder / name).unlink()
+            del self.tally.processes[name], self._ended_ns[name]
+            found.remove(name)
         # Those that are known come first: others cannot crowd them out.
         known = [each for each in found if each in self.tally.processes]
         fresh = [each for each in found if each not in self.tally.processes]
-        kept = (known + fresh)[: min(self._config.most_processes, MOST_PROCESSES)]
+        kept = (known + fresh)[:most]
         self.tally.unread = len(found) - len(kept)
         return kept
+
+    def _former(self) -> list[str]:
+        """Return the rings of those that ended some time ago, who did first comes first."""
+        before_ns = self._wall_ns() - STAY_S * 1e9
+        ended = {name: at_ns for name, at_ns in self._ended_ns.items() if at_ns <= before_ns}
+        return sorted(ended.keys() & self.tally.processes.keys(), key=lambda name: ended[name])
 
     def _look(self, path: Path) -> None:
         try:
@@ -140,7 +157,7 @@ class Rings:
             self.tally.processes[path.name] = process
         lines = min(head.lines_used, form.LINES_BYTES)  # no writer of ours has more
         if lines != process.lines:
-            process.said = Said.of(form.read_lines(os.pread(file, lines, form.HEAD_BYTES)))
+            process.hear(Said.of(form.read_lines(os.pread(file, lines, form.HEAD_BYTES))))
             process.lines = lines
         # The worker, which may say whose process it sees, is of this process' own user.
         own = _own_netns() if process.uid == os.geteuid() else 0

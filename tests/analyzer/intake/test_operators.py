@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.intake.operators import log_of_replies, reported
+from analyzer.intake.operators import log_of_replies, reported, told_apart
 from analyzer.operators.log import NEVER, UNKNOWN, GroupKind, Kind, State
 from netagent.collect.operators import OperatorTally, Process, Said, answer
 from netagent.model.errors import RemoteProtocolError
@@ -36,6 +36,23 @@ def process(rank):
         {"group": 0, "kind": "dp"},
     ]
     return Process(HEAD._replace(pid=100 + rank), said=Said.of(lines))
+
+
+def test_what_a_former_process_of_the_same_pid_recorded_is_left_out():
+    now = process(0)
+    before = Process(now.head._replace(wall_ns=HEAD.wall_ns - 10**10), said=now.said)
+    reply = answer(REQUEST, [(before, records()), (now, records()[:1])])
+    found = log_of_replies([("h0", reply)], {("h0", 0): told_apart(now.identity())})
+    assert len(found) == 1
+    assert "that was not asked about" in found.notes[0]
+
+
+def test_a_log_of_which_probes_recorded_a_part_is_theirs():
+    probed = process(0)
+    probed.said.source = "uprobes"
+    parts = [(probed, records()), (process(1), records())]
+    assert log_of_replies([("h0", answer(REQUEST, parts))]).source == "uprobes"
+    assert log_of_replies([("h0", answer(REQUEST, parts[1:]))]).source == "hooks"
 
 
 def records(*, ended=True):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from analyzer.operators.agreeing import alone, paces, partial, quarrels
+from analyzer.operators.agreeing import alone, paces, partial, quarrels, unended
 from analyzer.operators.keeper import Known
 from analyzer.operators.log import Group, GroupKind
 from netagent.wire.operators import OperatorProcess
@@ -120,3 +120,18 @@ def test_the_only_host_that_goes_on_is_told_where_others_stand_still(hosts, movi
         of = paces(of, recent, number * 20 * S)
     assert alone(recent, of, 80 * S, STILL_NS).keys() == told
     assert alone(recent, of, 80 * S, 81 * S) == {}
+
+
+@pytest.mark.parametrize(
+    ("progress", "told"),
+    [
+        (((7, 0), (7, 0)), {"dp"}),
+        (((7, 6), (7, 6)), set()),
+        (((7, 0), (7, 6)), set()),
+        (((7, 0), (6, 0)), set()),
+        (((1, 0), (1, 0)), set()),
+    ],
+    ids=["no end", "all but the last", "one sees ends", "one is behind", "the first of all"],
+)
+def test_a_group_of_which_no_end_was_ever_seen_is_told_where_all_are_equally_far(progress, told):
+    assert unended(of(*progress).values()) == told

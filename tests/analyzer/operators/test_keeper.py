@@ -67,6 +67,27 @@ def test_progress_never_goes_back_and_stays_over_a_window_without_any():
     assert known.rows
 
 
+def test_a_group_of_a_former_groups_name_counts_from_one_again():
+    keeper = Keeper()
+    keeper.take("h0", (said(0, begun=9000, ended=8999),), NOW)
+    keeper.take("h0", (said(0, begun=4499, ended=4499),), NOW)
+    (known,) = keeper.processes("train-a")
+    assert known.progress == {DP.name: (4499, 4499)}
+
+
+def test_what_ended_late_or_is_open_still_takes_nobody_back():
+    """Several operations of a group are several rows; each has its own newest numbers."""
+    keeper = Keeper()
+    keeper.take("h0", (said(0, begun=9000, ended=9000),), NOW)
+    late, open_still = told(begun=7000, ended=7000), Told(0, 0, 0, 0, 0, 3, 0, 60_000)
+    newest = told(begun=9002, ended=9001)
+    for rows in ((late, open_still), (open_still,), (open_still, newest, told(begun=2, ended=2))):
+        made = tuple(Row(DP, f"op{n}", Kind.COLLECTIVE, row) for n, row in enumerate(rows))
+        keeper.take("h0", (Reported(process(0), made),), NOW)
+    (known,) = keeper.processes("train-a")
+    assert known.progress == {DP.name: (9002, 9001)}
+
+
 def claim(rank, **more):
     return Reported(structs.replace(process(rank), **more), said(rank).rows)
 
@@ -102,6 +123,18 @@ def test_processes_of_containers_have_the_same_pid():
     assert [each.process.rank for each in keeper.processes("train-a")] == [0, 1]
 
 
+def test_a_container_that_began_anew_has_the_same_pid_and_counts_from_one_again():
+    keeper = Keeper()
+    former, now = process(0, since_ns=NOW - 10**12), process(0, since_ns=NOW)
+    keeper.take("h0", (Reported(former, said(0, begun=9000, ended=8999).rows),), NOW)
+    gone = structs.replace(former, gone=True)
+    rows = said(0, begun=3, ended=2).rows
+    keeper.take("h0", (Reported(now, rows), Reported(gone, ())), NOW + 1)
+    known, _ = settled(keeper.processes("train-a"))
+    assert known[0].progress == {DP.name: (3, 2)}
+    assert not known[0].process.gone
+
+
 def test_groups_are_as_most_say_and_no_more_than_a_job_has():
     keeper, wrong = Keeper(), Group(DP.name, GroupKind.DATA, (0, 5))
     for host, group in (("h0", wrong), ("h1", DP), ("h2", DP)):
@@ -110,6 +143,18 @@ def test_groups_are_as_most_say_and_no_more_than_a_job_has():
     for number in range(2 * MOST_ROWS):
         keeper.take("h0", (said(0, group=Group(f"g{number}")),), NOW)
     assert len(keeper.processes("train-a")[0].progress) == MOST_ROWS
+
+
+def test_a_job_that_makes_group_after_group_is_followed_in_the_newest():
+    keeper = Keeper()
+    for number in range(2 * MOST_ROWS):
+        both = *said(0, begun=number, ended=number).rows, *said(0, group=Group(f"g{number}")).rows
+        keeper.take("h0", (Reported(process(0), both),), NOW)
+    (known,) = keeper.processes("train-a")
+    assert known.progress[DP.name] == (number, number)
+    assert known.progress[f"g{number}"] == (5, 5)
+    assert known.progress.keys() == known.groups.keys()
+    assert len(known.progress) == MOST_ROWS
 
 
 def test_a_host_with_very_many_processes_loses_its_own_oldest():

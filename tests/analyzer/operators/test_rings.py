@@ -68,6 +68,16 @@ def test_what_was_overwritten_is_said_and_the_rest_is_in_order(tmp_path):
     assert found.notes == ("rank 0: 6 older records are overwritten",)
 
 
+def test_of_two_groups_of_a_name_the_newer_one_counts(tmp_path):
+    """A job that hung, and made its groups anew within its processes, hangs no more."""
+    hung = RECORD._replace(sequence=7000, ended_ns=0, waited_ns=0)
+    anew = {"group": 1, "name": "1:0-2", "size": 2, "members": [0, 2]}
+    now = RECORD._replace(group=1)
+    found = log({"a": made(tmp_path, 0, hung, now, extra=(anew,))})
+    assert (found.sequence.tolist(), found.state.tolist()) == ([1], [State.ENDED])
+    assert [each.name for each in found.groups] == ["1:0-2"]
+
+
 def test_a_wait_that_came_late_says_only_how_long_it_held(tmp_path):
     late = RECORD._replace(waited_ns=50 * MS, ended_ns=50 * MS + 10_000)
     assert log({"a": made(tmp_path, 0, late)}).duration_ns.tolist() == [10_000]

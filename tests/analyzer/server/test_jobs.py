@@ -260,6 +260,33 @@ def test_a_process_that_ended_has_no_time():
     assert [each.ranks for each in world.step().verdict.culprits] == [(0,)]
 
 
+def test_a_process_that_ended_takes_no_time_from_who_is_that_rank_now():
+    """Agents tell of a job's former processes for a quarter of an hour after it began anew."""
+    world = World()
+    former = OperatorProcess(
+        job="train-a", rank=0, world=RANKS, pid=9, container="a0", gone=True
+    )  # fmt: skip
+    for _ in range(2):
+        world.say([6, 7, 7, 7], ended=[6] * RANKS)
+        world.keeper.take("h0", (Reported(former, ()),), world.now_ns)
+        told = world.step().verdict
+        world.now_ns += STUCK_NS
+    assert (told.holdup, told.culprits) == (Holdup.INSUFFICIENT, ())
+    assert "may write a checkpoint" in told.summary
+
+
+def test_a_job_that_made_its_groups_anew_after_a_hang_goes_on():
+    """As those do that begin again within their processes: groups have their names again."""
+    world = World()
+    world.say([7000, 7000, 6999, 7000], ended=[6999] * RANKS)
+    world.step()
+    for number in range(2, 9):
+        world.now_ns += STUCK_NS // 2
+        world.say([number] * RANKS)
+        told = world.step().verdict
+    assert (told.holdup, told.culprits) == (Holdup.NOTHING, ())
+
+
 def test_a_job_whose_ranks_all_wait_in_one_collective_accuses_the_network():
     world = World()
     world.say([7] * RANKS)
@@ -269,6 +296,26 @@ def test_a_job_whose_ranks_all_wait_in_one_collective_accuses_the_network():
     told = world.step().verdict
     assert told.holdup is Holdup.HANG_COMMUNICATION
     assert not told.innocent
+
+
+def test_of_collectives_whose_end_is_never_seen_nobody_says_that_the_last_one_hangs():
+    """As where jobs wait for them by a future, not by `Work.wait`, and then evaluate for long."""
+    world = World()
+    for _ in range(2):
+        world.say([7] * RANKS, ended=[0] * RANKS)
+        told = world.step().verdict
+        world.now_ns += STUCK_NS
+    assert (told.holdup, told.culprits) == (Holdup.INSUFFICIENT, ())
+    assert "no end was ever seen" in told.summary
+
+
+def test_a_jobs_first_collective_that_does_not_end_accuses_the_network():
+    world = World()
+    for _ in range(2):
+        world.say([1] * RANKS)
+        told = world.step().verdict
+        world.now_ns += STUCK_NS
+    assert told.holdup is Holdup.HANG_COMMUNICATION
 
 
 def test_a_host_that_is_not_heard_is_no_hang():

@@ -69,6 +69,24 @@ def test_a_window_sums_up_what_ended_in_it():
     assert (said.processes[0].rank, said.processes[0].step) == (3, 5)
 
 
+def test_who_it_is_includes_since_when_whatever_its_ring_says_later():
+    mine = process()
+    mine.head = HEAD._replace(wall_ns=7)
+    assert mine.identity().since_ns == HEAD.wall_ns
+    assert Process(HEAD._replace(wall_ns=-(10**18))).identity().since_ns == 0
+
+
+def test_of_two_groups_of_a_name_the_newer_one_counts():
+    """The job destroyed the other one, maybe as a collective of it did not end."""
+    mine = process()
+    mine.take([record(1, sequence=7000), record(2, sequence=7001, ended=False)])
+    mine.hear(Said.of([*LINES, {"group": 1, "name": "1:0-4", "size": 2, "members": [0, 4]}]))
+    mine.take([record(2, sequence=7001), record(3, sequence=1, group=1)])
+    (row,) = rows(tally(mine).close(10**18))
+    assert (row["begun"], row["ended"], row["open_ms"]) == (1, 1, 0)
+    assert not mine.open
+
+
 def test_the_next_window_begins_anew_and_says_nothing_of_what_rests():
     mine = process()
     mine.take([record(1)])

@@ -37,6 +37,15 @@ def test_whoever_went_on_before_has_twice_as_long_and_ten_minutes_at_most():
     assert patient(waits_for(3, 4), 0, before).culprits
 
 
+def test_a_short_pause_before_leaves_rank_0_no_less_time():
+    """It saves a part every few minutes, and seldom all of it, or evaluates."""
+    before = (Pause(frozenset({0}), 50 * S),)
+    assert patient(waits_for(0), FIRST_NS - 1, before).culprits == ()
+    assert patient(waits_for(0), FIRST_NS, before).culprits
+    longer = (Pause(frozenset({0}), 200 * S),)
+    assert patient(waits_for(0), 2 * 200 * S - 1, longer).culprits == ()
+
+
 def test_a_process_that_ended_goes_on_no_more():
     assert patient(waits_for(0), 0, (), gone={0}).culprits
 

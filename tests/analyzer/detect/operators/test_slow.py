@@ -250,3 +250,12 @@ def test_two_stages_that_are_as_long_as_each_other_are_named_both():
     job = Job(data=4, stages=4, steps=12, first_stage=1.5, last_stage=1.5)
     verdict = judge(logged(job))
     assert sorted(each.ranks for each in verdict.culprits) == [(0, 1, 2, 3), (12, 13, 14, 15)]
+
+
+@pytest.mark.parametrize("faults", [(), (Injected(Fault.SLOW_RANK, 3, 2.0),)])
+def test_of_what_probes_see_nobody_says_who_is_late(faults):
+    """Of a real pipeline that was well they had two ranks named, since its transfers are unseen."""
+    log = replace(logged(JOB, *faults, source=HOOKS), source="uprobes")
+    found = judge(log)
+    assert (found.holdup, found.culprits) == (Holdup.NOTHING, ())
+    assert "hooks" in found.missing[0]

@@ -45,6 +45,20 @@ def test_whoever_waits_for_a_rank_does_not_accuse_the_network(faults):
     assert _hot(*faults) == []
 
 
+@pytest.mark.parametrize("ranks", [(1,), (17,), (16, 17), (30, 31)])
+def test_of_steps_in_which_a_rank_was_not_logged_nothing_is_known_of_whom_others_waited_for(ranks):
+    """As where a host's clock is behind, or its rings hold less than those of others."""
+    log = logged(replace(JOB, steps=20, microbatches=2))
+    later = np.isin(log.rank, ranks) & (log.step < np.unique(log.step)[10])
+    assert hot(case_of(log.take(~later))) == []
+
+
+def test_a_slow_uplink_is_told_from_the_steps_in_which_all_were_logged():
+    log = logged(replace(JOB, steps=20), Injected(Fault.NIC, 9, 12.0))
+    found = hot(case_of(log.take((log.rank != 17) | (log.step >= np.unique(log.step)[10]))))
+    assert [(each.kind, each.ranks) for each in found] == [(Who.RANK, (9,))]
+
+
 def test_of_fewer_than_three_alike_none_is_unlike_the_others():
     job = Job(data=4, stages=2, tensor=1, steps=10)
     assert _hot(Injected(Fault.RING, 0, 10.0), job=job) == []

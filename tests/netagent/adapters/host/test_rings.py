@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from netagent.adapters.host.rings import KEEP_S, MOST_AT_ONCE, Rings, _netns_of_writer
+from netagent.adapters.host.rings import KEEP_S, MOST_AT_ONCE, STAY_S, Rings, _netns_of_writer
 from netagent.config import OperatorsConfig
 from netagent.host.facts import Namespace
 from netagent.model.ids import EndpointId
@@ -219,6 +219,23 @@ def test_more_rings_than_are_taken_do_not_crowd_out_those_that_are_known(tmp_pat
     look(few, tmp_path)
     assert set(few.tally.processes) == {first.path.name}
     assert few.tally.unread == 1
+
+
+def test_rings_of_who_ended_give_way_to_those_of_a_job_that_began_anew(tmp_path, clock):
+    few = Rings(OperatorsConfig(enabled=True, folder=str(tmp_path), most_processes=2), clock)
+    former = [Ring(tmp_path / f"{name}.ring", capacity=64) for name in "45"]
+    look(few, tmp_path)
+    for each in former:
+        each.close()
+        clock.now_ns += 10**9
+        look(few, tmp_path)
+    now = Ring(tmp_path / "6.ring", capacity=64)
+    look(few, tmp_path)
+    assert now.path.name not in few.tally.processes  # they may be asked for still
+    clock.now_ns += int(STAY_S * 1e9)
+    look(few, tmp_path)
+    assert set(few.tally.processes) == {"5.ring", "6.ring"}
+    assert [each.path.exists() for each in former] == [False, True]
 
 
 def test_a_question_is_answered_from_the_ring(rings, ring, tmp_path):
