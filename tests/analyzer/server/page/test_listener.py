@@ -180,7 +180,7 @@ def test_who_takes_no_answer_holds_no_connection(authority, tmp_path):
 
 def connected(shared, *peername):
     """Return the protocol of a connection without a certificate; `shared` is all protocols'."""
-    config = uvicorn.Config("none:none", http=PageProtocol, interface="asgi3")
+    config = uvicorn.Config("none:none", http=PageProtocol, interface="asgi3", log_config=None)
     config.loaded, config.loaded_app, config.ws_protocol_class = True, Mock(), None
     known = {"peername": peername, "ssl_object": Mock(getpeercert=dict)}
     made = PageProtocol(config=config, server_state=ServerState(), app_state=shared, _loop=Mock())
