@@ -152,6 +152,15 @@ class FlowNumbers:
     )
     """What no recording holds: it follows from the rest."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy has: its endpoints are other objects, so it knows none by its id."""
+        return {each.name: getattr(self, each.name) for each in fields(self)} | {"_at": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take what another one had."""
+        for name, value in state.items():
+            setattr(self, name, value)
+
     def __len__(self) -> int:
         return len(self._numbers)
 

@@ -36,21 +36,12 @@ _SHOWN = 8
 _AT_TIMES = 0.9
 
 
-UNTOLD = Verdict(
-    Holdup.NOTHING,
-    "the job goes on; who is late in it is not told by probes, which see a part of what ranks do",
-    missing=("what ranks send and receive, and the job's steps, as hooks record them",),
-)
-"""Gaps between gloo's calls, which lack a pipeline's transfers, and between NCCL's, which return at
-once, are waiting as well as work."""
-
-
 def judge(log: Log) -> Verdict | None:
     """Return who makes a job slow, as far as operators tell; None without durations."""
     if not ((log.started_ns != NEVER) & (log.ended_ns != NEVER)).any():
         return None
     if log.source == PROBES:
-        return UNTOLD
+        return _untold()
     found = iterations(log)
     if len(found.steps) < FEWEST_ITERATIONS:
         return insufficient(len(found.steps))
@@ -68,6 +59,20 @@ def judge(log: Log) -> Verdict | None:
     blurred = mixed(log, sums.ranks, stage)
     case = Case(sums, stage, log.groups, log.places, whole is not log, moves, blurred)
     return conclude(case, passes)
+
+
+def _untold() -> Verdict:
+    """Return what probes tell of who is late.
+
+    Gaps between gloo's calls, which lack a pipeline's transfers, and between NCCL's, which return
+    at once, are waiting as well as work.
+    """
+    return Verdict(
+        Holdup.NOTHING,
+        "the job goes on; who is late in it is not told by probes, which see a part of what ranks "
+        "do",
+        missing=("what ranks send and receive, and the job's steps, as hooks record them",),
+    )
 
 
 def _too_large(error: ValueError) -> Verdict:

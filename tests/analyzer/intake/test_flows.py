@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import copy
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -315,3 +317,17 @@ def test_more_flows_than_a_host_probes_are_refused(monkeypatch):
     flows = [FlowId(EndpointId("a", 0), EndpointId("d", 0), n) for n in range(3)]
     with pytest.raises(RemoteProtocolError, match="3 flows"):
         FlowNumbers().decode(summary_of([ProbeReplied(each, 1, 0) for each in flows]))
+
+
+def test_a_copy_takes_no_endpoint_for_another_one_that_is_where_that_was():
+    numbers = FlowNumbers()
+    numbers.decode(summary_of([ProbeReplied(flow(n), 1, 0) for n in range(64)]))
+    other = copy.deepcopy(numbers)
+    del numbers
+    for n in range(64, 512):  # some of them are where endpoints of the first one were
+        other.decode(summary_of([ProbeReplied(flow(n), 1, 0)]))
+        assert other.number(flow(n)) == n
+
+
+def flow(n):
+    return FlowId(EndpointId(f"c{n}", 0), EndpointId(f"d{n}", 0), 40_000)
