@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tasks, and one of them: what it is, what it uses, what was lost, whether it was well."""
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -90,6 +91,10 @@ async def task(page: Page, sees: Sight, name: str, *, may_inquire: bool = False)
     )
     facts = views.task(known, records, plan, late)
     mine = [each for each in incidents(analyzer, sees) if name in each.tasks]
+    matrix, series = await asyncio.gather(  # of the judge, and of files
+        _matrix(page, sees, name),
+        page.series.of_task(name, [str(r.endpoint.id) for r in records]),
+    )
     return {
         "id": name,
         "at_ns": analyzer.clock(),
@@ -102,8 +107,8 @@ async def task(page: Page, sees: Sight, name: str, *, may_inquire: bool = False)
         "hosts": sorted({record.endpoint.host for record in records}),
         "skeleton": _skeleton(views.plan(name, plan)) if plan is not None else None,
         "rhythm": _rhythm(plan),
-        "matrix": await _matrix(page, sees, name),
-        "series": await page.series.of_task(name, [str(r.endpoint.id) for r in records]),
+        "matrix": matrix,
+        "series": series,
         "incidents": [short(analyzer, each) for each in mine[:MAX_INCIDENTS]],
         "inquiry": _told(_inquiry(analyzer, sees, name)),
         "may_inquire": may_inquire,
