@@ -92,7 +92,9 @@ def log_of_replies(
     owners: dict[int, tuple[str, Apart]] = {}
     places: dict[int, Place] = {}
     notes: list[str] = []
-    source, world = "hooks", 0
+    # What probes see says nothing of slowness; nor may one that says it is probed hide all others.
+    sources = {each.source for _, reply in replies for each in reply.processes}
+    source, world = PROBES if sources == {PROBES} else "hooks", 0
     for host, reply in replies:
         try:
             place, found, named = _read(reply)
@@ -109,8 +111,10 @@ def log_of_replies(
             if each.rank < 0 or owner != (host, mine):
                 notes.append(f"a process of {host} that is or claims rank {each.rank} is left out")
                 continue
+            if each.source == PROBES != source:
+                notes.append(f"rank {each.rank}, which probes alone see, is left out")
+                continue
             ranks[number], places[each.rank] = each.rank, Place(host)
-            source = PROBES if PROBES in {source, each.source} else each.source
             world = max(world, each.world, each.rank + 1)
         parts.append(_rows(found, ranks[place], reply, named, groups, ops))
         if reply.omitted:

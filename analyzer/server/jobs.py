@@ -210,9 +210,10 @@ class Jobs:
         parts = partial(owners)
         whole = [each for each in still if each.process.rank not in parts]
         endless = unended(whole)
-        for each in whole:
-            for name in endless:
-                each.progress.pop(name, None)
+        whole = [
+            replace(each, progress={n: p for n, p in each.progress.items() if n not in endless})
+            for each in whole
+        ]
         # What has not moved for so long is overdue, whatever the job's own watchdog says.
         found = hang.judge(replace(self.keeper.log(job, whole), overdue=1))
         if endless and (found is None or not found.culprits):

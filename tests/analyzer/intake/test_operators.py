@@ -47,12 +47,15 @@ def test_what_a_former_process_of_the_same_pid_recorded_is_left_out():
     assert "that was not asked about" in found.notes[0]
 
 
-def test_a_log_of_which_probes_recorded_a_part_is_theirs():
+def test_ranks_that_probes_alone_see_are_left_out_beside_others():
     probed = process(0)
     probed.said.source = "uprobes"
     parts = [(probed, records()), (process(1), records())]
-    assert log_of_replies([("h0", answer(REQUEST, parts))]).source == "uprobes"
-    assert log_of_replies([("h0", answer(REQUEST, parts[1:]))]).source == "hooks"
+    both = log_of_replies([("h0", answer(REQUEST, parts))])
+    assert (both.source, set(both.rank.tolist())) == ("hooks", {1})
+    assert "rank 0" in both.notes[0]
+    alone = log_of_replies([("h0", answer(REQUEST, parts[:1]))])
+    assert (alone.source, set(alone.rank.tolist())) == ("uprobes", {0})
 
 
 def records(*, ended=True):
