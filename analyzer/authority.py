@@ -75,7 +75,11 @@ class Authority:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.ca, self.crl = folder / "ca.pem", folder / "crl.pem"
-        if not self.ca.is_file() or not (folder / "ca.key").is_file():
+        try:
+            is_here = self.ca.is_file() and (folder / "ca.key").is_file()
+        except OSError as error:
+            raise ConfigError(str(folder), f"cannot be read: {error.strerror}") from error
+        if not is_here:
             raise ConfigError(
                 str(folder), "no authority is here; make one: netagent-analyzer ca init"
             )
@@ -85,9 +89,13 @@ class Authority:
     @classmethod
     def create(cls, folder: Path, name: str) -> "Authority":
         """Make an authority; raises ConfigError if there is one, or part of one, already."""
-        if folder.exists() and any(folder.iterdir()):
+        try:
+            is_taken = folder.exists() and any(folder.iterdir())
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise ConfigError(str(folder), f"cannot be made: {error.strerror}") from error
+        if is_taken:
             raise ConfigError(str(folder), "is not empty: an authority is made once")
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         (folder / "issued").mkdir(mode=0o700)
         key, request = new_request(name)
         write_whole(folder / "ca.key", key)

@@ -420,7 +420,7 @@ class _Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def load(path: str) -> Config:
     """Return the configuration in the file at `path`. Raises ConfigError."""
-    text = _read(path)
+    text = _read(path, absent="; `netagent-analyzer ca init` writes one")
     config = parse(text, Config, path)
     try:
         host, _ = config.address
@@ -553,11 +553,12 @@ def _is_at(known: tuple[str | int, ...], path: tuple[str | int, ...]) -> bool:
     )
 
 
-def _read(path: str) -> str:
+def _read(path: str, absent: str = "") -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(path, f"cannot be read: {error.strerror}") from None
+        remedy = absent if isinstance(error, FileNotFoundError) else ""
+        raise ConfigError(path, f"cannot be read: {error.strerror}{remedy}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(path, f"is not UTF-8 text: {error.reason}") from None
 

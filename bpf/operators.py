@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watches gloo and NCCL in all processes of a host, without a change to them.
+"""Watches gloo, torch over gloo, and NCCL in all processes of a host, without a change to them.
 
 `python -m bpf.operators` reads one JSON line on stdin, {"folder": ...}, says {"attached": n, ...}
 in one on stdout, and writes what it sees into rings (`netagent_torch.form`), one for each process,
@@ -24,10 +24,12 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
+from bpf.kernel.memory import Memory
 from bpf.kernel.uprobes import Place, Uprobes
 from bpf.lines import refuse, say
-from bpf.trace import collectives, elf
-from bpf.trace.collectives import Call, Pairing
+from bpf.trace import collectives, contexts, elf
+from bpf.trace.collectives import STALLED_NS, Call, Pairing
+from bpf.trace.contexts import Context
 from netagent.model.errors import MISUSE, PROBLEM, CapabilityMissing
 from netagent_torch import form
 from netagent_torch.ring import Ring
@@ -53,6 +55,8 @@ MOST_SHOWN, MOST_NAME = 32, 256
 MOST_GROUPS = 4096
 """Most groups of a process, and pairs of group and peer. Chosen: more than any job has; a record
 has 16 bits for a group, and who calls gives any address for one."""
+MOST_READ = 64
+"""Most groups of a process whose contexts are read. Chosen: several times what a job has."""
 MOST_MAPS, MOST_ENVIRONMENT = 16 << 20, 1 << 20
 """Most bytes that are read of what a process has mapped, and of its environment, which it may make
 as large as it likes. Chosen: several times what jobs have."""
@@ -100,7 +104,8 @@ def _watch(folder: Path, stop: list[int]) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
     words = {each.symbol: collectives.arguments(each, machine) for each in collectives.FUNCTIONS}
     os.nice(5)
-    rings, offsets = _Rings(folder), dict[_Inode, dict[str, int]]()
+    offsets = dict[_Inode, dict[str, int]]()
+    rings = _Rings(folder, offsets)
     said: set[_Inode] | None = None
     rest_s = LOOK_S
     while not stop:
@@ -109,6 +114,7 @@ def _watch(folder: Path, stop: list[int]) -> None:
         with ExitStack() as files:
             places = _places(libraries, offsets, files)[: (limit - SPARE_FILES) // _files_of_one()]
             probes = Uprobes(places, words)
+        rings.refused = {each.partition(":")[0] for each in probes.refused}
         with probes:
             if said is None or libraries.keys() - said:
                 names = sorted({each.name[:MOST_NAME] for each in libraries.values()})
@@ -140,7 +146,8 @@ def _record(
     while not stop:
         if select.select([sys.stdin], [], [], POLL_S)[0]:
             return True
-        for call in pairing.take(probes.take(time.monotonic_ns())):
+        now_ns = time.monotonic_ns()
+        for call in (*pairing.take(probes.take(now_ns)), *pairing.stall(now_ns)):
             rings.note(call)
         if probes.lost > lost:
             for call in pairing.lose():
@@ -149,6 +156,8 @@ def _record(
             lost = probes.lost
         if time.monotonic() - looked >= LOOK_S:
             looked = time.monotonic()
+            for call in pairing.stall(now_ns + STALLED_NS):  # before its process' ring is closed
+                rings.note(call)
             rings.forget()
             if looked >= until and _libraries().keys() - known:
                 for call in pairing.lose():
@@ -161,18 +170,22 @@ def _libraries() -> dict[_Inode, _Library]:
     """Return the libraries that processes have loaded, whatever container they are in."""
     found: dict[_Inode, _Library] = {}
     for process in Path("/proc").iterdir():
-        if not process.name.isdecimal():
-            continue
-        left = MOST_OF_PROCESS
-        with suppress(OSError):
-            for line in _read(process / "maps", MOST_MAPS).splitlines():
-                fields = line.split(None, 5)
-                path = fields[5] if len(fields) > 5 else ""
-                name = path.rpartition("/")[2]
-                if left and name.startswith(collectives.LIBRARIES) and "x" in fields[1]:
-                    left -= 1
-                    _add(found, process, fields[0], path)
+        if process.name.isdecimal():
+            for span, path in _mapped(process, collectives.LIBRARIES):
+                _add(found, process, span, path)
     return found
+
+
+def _mapped(process: Path, names: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Return the code that a process has mapped of files whose names begin so: span and path."""
+    found: list[tuple[str, str]] = []
+    with suppress(OSError):
+        for line in _read(process / "maps", MOST_MAPS).splitlines():
+            fields = line.split(None, 5)
+            path = fields[5] if len(fields) > 5 else ""
+            if path.rpartition("/")[2].startswith(names) and "x" in fields[1]:
+                found.append((fields[0], path))
+    return found[:MOST_OF_PROCESS]
 
 
 def _add(found: dict[_Inode, _Library], process: Path, span: str, path: str) -> None:
@@ -260,8 +273,14 @@ def _offsets(file: int) -> dict[str, int]:
 class _Rings:
     """One ring for each process."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self, folder: Path, offsets: "Mapping[_Inode, Mapping[str, int]] | None" = None
+    ) -> None:
         self._folder = folder
+        self._offsets = {} if offsets is None else offsets
+        self.refused: set[str] = set()
+        """Functions that could not be watched."""
+        self._memory = Memory(contexts.context)
         self._rings: dict[int, _Recorded] = {}
         # Of workers before, too: processes that begin and end take no more memory with each.
         self._ended = deque(sorted(folder.glob(f"uprobes-*{form.SUFFIX}")))
@@ -274,8 +293,26 @@ class _Rings:
             if len(self._rings) >= MOST_RINGS:
                 self.unkept += 1
                 return
-            known = self._rings[call.tgid] = _Recorded(self._folder, call.tgid)
+            known = self._rings[call.tgid] = _Recorded(self._folder, call.tgid, self._memory)
+            known.judge(whole=self._is_whole(call.tgid))
         known.note(call)
+
+    def _is_whole(self, tgid: int) -> bool:
+        """Return whether all is watched by which a process may communicate, as its libraries say.
+
+        Work is what a rank does between what it is seen in, so one that may wait unseen is told.
+        """
+        process = Path("/proc", str(tgid))
+        if _mapped(process, collectives.UNWATCHED):
+            return False
+        there: dict[_Inode, _Library] = {}
+        for span, path in _mapped(process, collectives.LIBRARIES):
+            _add(there, process, span, path)
+        return any(
+            collectives.has_transfers(self._offsets[key].keys() - self.refused)
+            for key in there
+            if key in self._offsets
+        )
 
     def shed(self, count: int) -> None:
         """Count hits that were shed: whose they were nobody knows."""
@@ -284,22 +321,30 @@ class _Rings:
                 each.ring.leave_out()
 
     def forget(self) -> None:
-        """Close the rings of processes that are gone; what they did stays in the newest files."""
+        """Close the rings of processes that are gone; what they did stays in the newest files.
+
+        Look at the others again: they may have loaded something, or made groups anew.
+        """
         for tgid in [tgid for tgid in self._rings if not Path("/proc", str(tgid)).exists()]:
             ring = self._rings.pop(tgid).ring
             ring.close()
+            self._memory.forget(tgid)
             self._ended.append(ring.path)
         while len(self._ended) > MOST_RINGS:
             self._ended.popleft().unlink(missing_ok=True)
+        for tgid, each in self._rings.items():
+            each.look()
+            each.judge(whole=self._is_whole(tgid))
 
 
 class _Recorded:
     """The ring of one process."""
 
-    def __init__(self, folder: Path, tgid: int) -> None:
+    def __init__(self, folder: Path, tgid: int, memory: "Memory[Context]") -> None:
         self.ring = Ring(
             folder / f"uprobes-{tgid}-{secrets.token_hex(4)}{form.SUFFIX}", capacity=RECORDS
         )
+        self._tgid, self._memory = tgid, memory
         environment = _environment(tgid)
         self.ring.say(
             {
@@ -313,37 +358,78 @@ class _Recorded:
         )
         self._ops: dict[str, int] = {}
         self._groups: dict[int, int] = {}
+        """By address, which several may be of one group."""
+        self._made = 0
+        self._contexts: dict[int, tuple[Context, int]] = {}
+        """By the address of a transport's: what it was when it was read, and its group."""
         self._counted: dict[tuple[int, str, int], int] = {}
+        self._whole: bool | None = None
+
+    def judge(self, *, whole: bool) -> None:
+        """Say whether all is watched that the process communicates by; once not, never again."""
+        if whole != self._whole and self._whole is not False:
+            self._whole = whole
+            self.ring.say({"whole": whole})
+
+    def look(self) -> None:
+        """Forget the groups whose contexts are others by now, at the same addresses."""
+        for address, (known, group) in [*self._contexts.items()][:MOST_READ]:
+            now = self._memory.at(self._tgid, address)
+            if now != known and (now is not None or self._memory.reads(self._tgid)):
+                del self._contexts[address]
+                self._groups = {at: n for at, n in self._groups.items() if n != group}
 
     def note(self, call: Call) -> None:
         """Write what is new of a call; of one that ended at once, all of it the first time."""
         if not call.record:
             call.record = self._begin(call) or form.NONE
-        if (call.ended_ns or call.lost) and not call.written:
+        if call.record == form.NONE or call.written:
+            return
+        if call.ended_ns or call.lost:
             call.written = True
-            if call.record != form.NONE:
-                self._end(call, call.record)
+            self._end(call, call.record)
+        elif call.waited_ns and call.record > self.ring.written - self.ring.capacity:
+            at = self.ring.word_of(call.record)
+            self.ring.words[at + form.WAITED_AT // 8] = call.waited_ns
 
     def _begin(self, call: Call) -> int:
         """Return the number of its record; 0 where there is no room for more groups."""
-        function, group = call.function, self._groups.get(call.group)
+        function = call.function
+        group = self._group(call) if call.group else form.NO_GROUP
         # Collectives are counted together, sends and receives by their peer.
-        peered = "" if function.kind == "collective" else function.kind, call.peer
-        is_new = group is None or (group, *peered) not in self._counted
-        if is_new and max(len(self._groups), len(self._counted)) >= MOST_GROUPS:
+        key = (group or 0, "" if function.kind == "collective" else function.kind, call.peer)
+        if group is None or (key not in self._counted and len(self._counted) >= MOST_GROUPS):
             self.ring.leave_out()
             return 0
-        if group is None:
-            group = self._groups[call.group] = len(self._groups)
-            name = f"{call.group:x}"
-            self.ring.say({"group": group, "name": name, "size": call.size, "place": call.place})
-        key = group, *peered
         sequence = self._counted[key] = self._counted.get(key, 0) + 1
         record = form.Record(
-            0, call.begun_ns, call.begun_ns, 0, call.bytes, sequence, form.NONE, call.peer,
-            self._op(function.op), group, KINDS[function.kind], 0,
+            0, call.begun_ns, call.waited_ns, 0, call.bytes, sequence, form.NONE, call.peer,
+            self._op(function.op), group, KINDS[function.kind], call.tag,
         )  # fmt: skip
         return self.ring.add(record)
+
+    def _group(self, call: Call) -> int | None:
+        """Return the number of a call's group, which is said the first time; None for one more."""
+        group = self._groups.get(call.group)
+        if group is not None:
+            return group
+        if max(len(self._groups), self._made) >= MOST_GROUPS:
+            return None
+        found = None
+        if call.function.gloo and len(self._contexts) < MOST_READ:
+            found = self._memory.at(self._tgid, call.group)
+        if found is not None and found.address in self._contexts:
+            group = self._groups[call.group] = self._contexts[found.address][1]
+            return group
+        group = self._groups[call.group] = self._made
+        self._made += 1
+        line = {"group": group, "name": f"{call.group:x}", "size": call.size, "place": call.place}
+        if found is not None:
+            self._contexts[found.address] = found, group
+            ends = [(at, *numbers) for at, numbers in found.ends.items()]
+            line |= {"size": found.size, "place": found.place, "ends": ends}
+        self.ring.say(line)
+        return group
 
     def _end(self, call: Call, number: int) -> None:
         if number <= self.ring.written - self.ring.capacity:
@@ -356,6 +442,7 @@ class _Recorded:
             )  # fmt: skip
             form.RECORD.pack_into(self.ring.map, 8 * at, *record)
             return
+        self.ring.words[at + form.WAITED_AT // 8] = call.waited_ns
         self.ring.words[at + form.WAITED_AT // 8 + 1] = call.ended_ns
 
     def _op(self, name: str) -> int:

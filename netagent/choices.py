@@ -24,10 +24,16 @@ def instead_of_value(kind: type, where: Iterable[str | int]) -> str:
 
 
 def instead_of_key(kind: type, where: Iterable[str | int], key: str) -> str:
-    """Return ``; is NAME meant?`` where the table at `where` has a key like `key`, else ""."""
+    """Return ``; is NAME meant?`` where the table at `where` has a key like `key`.
+
+    Of a key that belongs to no table, and was written below one, it says so; else "".
+    """
     names = [field.encode_name for each in _at(kind, where) for field in _fields(each)]
-    like = difflib.get_close_matches(key, names, n=1)
-    return f"; is {like[0]!r} meant?" if like else ""
+    if like := difflib.get_close_matches(key, names, n=1):
+        return f"; is {like[0]!r} meant?"
+    if any(field.encode_name == key for each in _at(kind, ()) for field in _fields(each)):
+        return "; it belongs above the first [section], or is a section of its own"
+    return ""
 
 
 def _at(kind: type, where: Iterable[str | int]) -> list[inspect.Type]:

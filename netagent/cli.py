@@ -123,7 +123,6 @@ def configure_logging(*, verbose: bool) -> None:
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
     )
 
     class Forward(logging.Handler):

@@ -20,14 +20,19 @@ for each TLS connection, and by default 256 KiB: gigabytes, where there are ten 
 WITHIN_S = 30.0
 """Seconds that a handshake may take. Chosen: after a restart ten thousand connections at once wait
 for each other for half of it; whoever opens connections and is silent holds them no longer."""
+MOST_OF_AGENT = 512
+"""Handshakes that an agent has under way at once. Chosen: each takes 80 KB, so 40 MB in all, a
+tenth of what an agent has; whoever gave way to others asks again."""
 AFTER_S = 0.1
 """Seconds from the failure until its frames are cleared. Chosen: asyncio has logged it, and left
 them, within two rounds of the loop."""
 
 
-def bound_handshakes(loop: asyncio.AbstractEventLoop) -> None:
+def bound_handshakes(loop: asyncio.AbstractEventLoop, *, most: int | None = None) -> None:
     """Have `loop` end handshakes of its servers in time, and free what failed ones leave behind.
 
+    Of more than `most` under way, the oldest gives way: who knocks and is silent shows nobody's
+    certificate, so no bound of connections by name holds for it.
     Connections of all loops keep small buffers from then on (since Python 3.11 they have their
     own). Does no more where the loop is not asyncio's own. Call it once a loop.
     """
@@ -37,6 +42,8 @@ def bound_handshakes(loop: asyncio.AbstractEventLoop) -> None:
     if make is None:
         return
 
+    waiting: dict[asyncio.Future[None], asyncio.Transport] = {}
+
     def made(
         rawsock: Any, protocol: Any, context: Any, waiter: Any = None, **rest: Any
     ) -> asyncio.BaseTransport:
@@ -44,7 +51,12 @@ def bound_handshakes(loop: asyncio.AbstractEventLoop) -> None:
             waiter.add_done_callback(partial(_done, loop))
             asked_s = rest.get("ssl_handshake_timeout") or WITHIN_S
             rest["ssl_handshake_timeout"] = min(asked_s, WITHIN_S)
-        transport: asyncio.BaseTransport = make(rawsock, protocol, context, waiter, **rest)
+        transport: asyncio.Transport = make(rawsock, protocol, context, waiter, **rest)
+        if most is not None and waiter is not None and rest.get("server_side"):
+            waiting[waiter] = transport
+            waiter.add_done_callback(lambda done: waiting.pop(done, None))
+            if len(waiting) > most:
+                waiting.pop(next(iter(waiting))).abort()
         return transport
 
     loop._make_ssl_transport = made  # type: ignore[attr-defined]  # noqa: SLF001 - no public way

@@ -29,7 +29,7 @@ from netagent.model.errors import (
 )
 from netagent.trust import Trust
 from netagent.wire.actions import ActionReply, ActionRequest
-from netagent.wire.codec import ContentType, decode, encode
+from netagent.wire.codec import MOST_INFLATED, ContentType, decode, encode, is_deflated
 from netagent.wire.messages import (
     Announced,
     Announcement,
@@ -73,6 +73,21 @@ MAX_OF_PEER = 16
 who has stolen a host's key leaves enough for all others."""
 HELD = "held"
 """Key of the connections by name, in everybody's state."""
+
+ANNOUNCED_BYTES, ANNOUNCED_BYTES_PER_S = 2 << 20, 64 << 10
+"""Bytes that one host may announce at once, and each second. Chosen: an agent of a hundred
+endpoints announces them as often as it registers. A MiB takes a tenth of a second of the loop, in
+which no probe is answered; what is refused, the analyzer says."""
+LEAST_ANNOUNCED = 32 << 10
+"""Bytes for which each counts at least. Chosen: for whatever is announced the whole list is made
+anew; an agent registers thirty times at once, and then each second (`Membership.register`)."""
+MAX_ANNOUNCERS = 4096
+"""Hosts of which that is remembered; who announced first goes first. Chosen: as of those whose
+announcements are (`probing.activation.MAX_HOSTS`)."""
+
+TOLD_EVERY_S, MOST_TOLD = 1.0, 200
+"""Seconds between two refusals in the log, and characters of a text there. Chosen: whoever has a
+certificate can have thousands in a second, of paths of 64 KiB."""
 
 STOP_S = 2.0
 """Seconds that requests in flight may still take when the server stops. Chosen: a restart is quick,
@@ -184,12 +199,35 @@ ROUTES: dict[str, dict[str, Handler]] = {
 }
 
 
+class _Announcers:
+    """What each host may still announce."""
+
+    def __init__(self) -> None:
+        self._left: dict[str, tuple[float, float]] = {}
+        """Name in the certificate -> bytes, and when that was so (s)."""
+
+    def take(self, peer: str, body: bytes, now_s: float) -> None:
+        """Let a host announce so much; raises TooSoon, and then nothing is used up."""
+        size = max(LEAST_ANNOUNCED, len(body) * (MOST_INFLATED if is_deflated(body) else 1))
+        size = min(size, MAX_REQUEST_BYTES)
+        left, at_s = self._left.get(peer, (float(ANNOUNCED_BYTES), now_s))
+        left = min(ANNOUNCED_BYTES, left + (now_s - at_s) * ANNOUNCED_BYTES_PER_S)
+        if left < size:
+            raise TooSoon(peer, "it announces too much; the analyzer says the rest")
+        self._left[peer] = left - size, now_s
+        if len(self._left) > MAX_ANNOUNCERS:
+            del self._left[next(iter(self._left))]
+
+
 class RpcApp:
     """The ASGI application. `peers` are the common names that may ask; None: anybody may."""
 
     def __init__(self, service: AgentService, *, peers: frozenset[str] | None) -> None:
         self._service = service
         self._peers = peers
+        self._announcers = _Announcers()
+        self._told_s, self._untold = float("-inf"), 0
+        """When a refusal was logged last, and how many since then were not."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -218,12 +256,23 @@ class RpcApp:
                 query = parse_qs(scope["query_string"].decode("latin-1"))
                 limit_s = LONGER_S.get(scope["path"], ANSWER_S)
                 peer = scope.get("state", {}).get("peer")
+                if scope["path"] == PEERS_ROUTE and peer:
+                    now_s = asyncio.get_running_loop().time()
+                    self._announcers.take(peer, body, now_s)
                 work = handler(self._service, _Request(query, body, form, peer))
                 async with timeout(limit_s):
                     return 200, await _while_asked(work, receive)
         except Refusal as why:
-            log.info("request_refused", path=scope["path"], status=why.status, error=why.error)
+            self._tell(scope["path"], why, asyncio.get_running_loop().time())
             return why.status, _problem(why)
+
+    def _tell(self, path: str, why: Refusal, now_s: float) -> None:
+        if now_s < self._told_s + TOLD_EVERY_S:
+            self._untold += 1
+            return
+        text = {"path": path[:MOST_TOLD], "error": why.error[:MOST_TOLD]}
+        log.info("request_refused", **text, status=why.status, untold=self._untold)
+        self._told_s, self._untold = now_s, 0
 
     def _admit(self, scope: Scope) -> None:
         peer = scope.get("state", {}).get("peer")

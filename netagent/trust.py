@@ -231,7 +231,11 @@ def write_whole(path: Path, text: str, *, mode: int = 0o600) -> None:
 
 def _loaded(context: ssl.SSLContext, files: TlsFiles) -> None:
     for file in (files.ca, files.cert, files.key):
-        if not Path(file).is_file():
+        try:
+            is_there = Path(file).is_file()
+        except OSError as error:  # who may not look into its folder cannot tell
+            raise ConfigError(file, f"cannot be read: {error.strerror}") from error
+        if not is_there:
             raise ConfigError(file, "does not exist, and [tls] names it")
     try:
         context.load_verify_locations(files.ca)

@@ -33,6 +33,9 @@ LEFT_OUT_AT = 56
 
 LINES_BYTES = 128 << 10
 """Bytes for lines. Chosen: three hundred groups of sixty members; of more, members are left out."""
+MOST_LINES = 2048
+"""Most lines that are read. Chosen: 512 groups with their kinds, 256 operations, and as many again;
+who may write 128 KiB of empty ones would keep a reader busy for a second."""
 CAPACITY = 1 << 15
 """Records of a ring by default: 2 MiB. Chosen: minutes at some hundred operations a second."""
 MAX_CAPACITY = 1 << 20
@@ -138,9 +141,9 @@ def read_records(data: bytes) -> "list[Record]":
 
 
 def read_lines(data: bytes) -> "list[dict[str, Any]]":
-    """Return what a ring's lines say; what is no object of JSON is passed over."""
+    """Return what a ring's first lines say; what is no object of JSON is passed over."""
     found = []
-    for line in data.split(b"\n"):
+    for line in data.split(b"\n", MOST_LINES)[:MOST_LINES]:
         try:
             value = json.loads(line)
         except (ValueError, RecursionError):

@@ -162,9 +162,9 @@ def _has(item: pytest.Item, mark: str) -> bool:
     return item.get_closest_marker(mark) is not None
 
 
-@pytest.fixture
-def logging_as_it_was() -> Iterator[None]:
-    """Undo what a command sets for its whole process."""
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """Undo what a command sets for its whole process: its stderr is a file that the test closes."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield

@@ -85,7 +85,7 @@ def test_a_verb_says_in_its_help_what_its_statuses_mean(program, verb):
 
 @pytest.mark.parametrize(("program", "verb"), EVERY)
 def test_errors_end_a_verb_alike_and_are_json_where_that_is_asked_for(
-    program, verb, monkeypatch, capsys, logging_as_it_was
+    program, verb, monkeypatch, capsys
 ):
     cli = PROGRAMS[program]
     where = {"netagent": "netagent.commands", "netagent-analyzer": "analyzer.commands"}[program]

@@ -99,6 +99,31 @@ def test_no_page_runs_our_modules_by_a_python_that_lacks_their_needs():
     assert bare == []
 
 
+def test_links_between_pages_lead_somewhere():
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    links = [
+        (page, path, anchor)
+        for page in pages
+        for path, anchor in re.findall(r"\]\(([^)#\s:]*)(?:#([^)\s]*))?\)", page.read_text())
+    ]
+    astray = [
+        f"{page.name}: {path}#{anchor}"
+        for page, path, anchor in links
+        if not (there := page.parent / path if path else page).exists()
+        or (anchor and there.suffix == ".md" and anchor not in anchors(there.read_text()))
+    ]
+    assert len(links) > 100
+    assert astray == []
+
+
+def anchors(text):
+    """Return what a page's headings may be named by in links."""
+    code = re.sub(r"(?ms)^```.*?^```", "", text)
+    shown = (re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title)
+             for title in re.findall(r"(?m)^#+ (.*)$", code))  # fmt: skip
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in shown}
+
+
 @pytest.mark.parametrize("module", ["tables", "layers"])
 def test_every_check_of_flow_tables_is_in_the_docs(module):
     checks = importlib.import_module(f"ovs_checks.lint.{module}").CHECKS

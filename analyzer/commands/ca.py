@@ -47,8 +47,8 @@ ADMIN_DAYS = 365
 """Days of an administrator's certificate. Chosen: people renew theirs by hand."""
 
 TEXT = """\
-# Written by netagent-analyzer ca init. All settings: operating.md, in
-# /usr/share/doc/netagent-analyzer.
+# Written by netagent-analyzer ca init. All settings:
+# /usr/share/doc/netagent-analyzer/operating.md
 listen = "{listen}"
 database = "{state}/analyzer.duckdb"
 

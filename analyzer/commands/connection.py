@@ -188,7 +188,10 @@ def _context(args: argparse.Namespace) -> ssl.SSLContext | bool:
         return True
     if len(given) < len(files):
         missing = ", ".join(f"--{flag}" for flag, file in files if not file)
-        raise ConfigError("command line", f"--{given[0]} needs {missing} too")
+        raise ConfigError(
+            "connection",
+            f"--{given[0]} needs {missing} too; each may be in NETAGENT_CA, _CERT, _KEY instead",
+        )
     try:
         context = ssl.create_default_context(cafile=args.ca)
         context.load_cert_chain(args.cert, args.key)
@@ -208,6 +211,8 @@ def _reason(error: Exception, url: str) -> str:
             text += " (it may have refused the certificate: revoked, or of another authority)"
     if "self-signed" in text or "local issuer" in text:
         text += " (--ca or NETAGENT_CA names who signed its certificate)"
+    if "is not valid for" in text:
+        text += " (ask by one that it has; `netagent-analyzer ca issue analyzer --help`)"
     if "CERTIFICATE_REQUIRED" in text or "alert" in text.lower():
         text += " (it wants a certificate that it trusts: --cert, --key)"
     return text

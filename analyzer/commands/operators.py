@@ -3,7 +3,9 @@
 
 import argparse
 import json
+import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,7 +48,8 @@ what it found last; or a file, or a folder with a file a rank, of one of these:
   the collective at that rank, peer is a rank. Times are of the rank's own
   clock, and may begin anew in each step; CSV may be compressed (.gz, .zst).
 
-Nothing in a file is run: of a pickle only plain values are read.
+Nothing in a file is run: of a pickle only plain values are read. Links in a
+folder are passed over.
 
 exit status: 0 nobody is named, 1 somebody is, 2 wrong usage, or a file cannot
 be read or written, 3 the analyzer cannot be reached, 4 it cannot tell
@@ -58,7 +61,7 @@ SHOWN = 10
 LINES = 5
 """Most lines of evidence, or of notes. Chosen: half a screen."""
 MAX_FILES = 200_000
-"""Most files of a folder. Chosen: ten times the ranks of a large job."""
+"""Most files of a folder, and of folders in it. Chosen: ten times the ranks of a large job."""
 MANY = 50
 """Files from which on progress is shown. Chosen: fewer are read in some seconds."""
 
@@ -144,13 +147,24 @@ def _paths(source: str) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise ConfigError(source, "no such file or folder")
-    found = []
-    for each in path.rglob("*"):
-        hidden = any(part.startswith(".") for part in each.relative_to(path).parts)
-        if not hidden and each.is_file():
-            found.append(each)
-        if len(found) > MAX_FILES:
-            raise ConfigError(source, f"more than {MAX_FILES} files in it")
+    found, folders, looked = list[Path](), [path], 0
+    while folders:
+        try:
+            listed = os.scandir(folders.pop())
+        except OSError:
+            continue  # it is deeper than a path can be, or not for us
+        with listed:
+            for each in listed:
+                looked += 1
+                if looked > MAX_FILES:
+                    raise ConfigError(source, f"more than {MAX_FILES} files in it")
+                # Who writes there could have another file read, such as one that is waited for.
+                if each.name.startswith(".") or each.is_symlink():
+                    continue
+                if each.is_dir():
+                    folders.append(Path(each))
+                elif each.is_file():
+                    found.append(Path(each))
     return sorted(found)
 
 
@@ -166,7 +180,7 @@ def _read(source: str, paths: Sequence[Path]) -> Log:
         with path.open("rb") as file:
             files.add(name, file.read(MAX_BYTES + 1))
         _progress(number + 1, len(paths))
-    return files.log()
+    return files.log(now_ns=time.time_ns())
 
 
 def _progress(done: int, of: int) -> None:

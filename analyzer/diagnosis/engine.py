@@ -80,7 +80,7 @@ from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind
 from netagent.model.topology import DeclaredTopology
 from netagent.model.verdict import Incident, Symptom, Verdict
-from netagent.wire.messages import Service, Summary
+from netagent.wire.messages import CheckRequest, PathRequest, Service, Summary
 
 LOCALIZERS: tuple[Callable[[Context], Localizer], ...] = (
     Facts, Absent, Masked, Starved, Controllers, Overlay, DeadFlows, Traces, Votes, Latency, Jobs,
@@ -108,6 +108,13 @@ is back by then; of one that takes longer it is known, and no silence is told me
 STATUS_NS = 2_000_000_000
 """Nanoseconds that an agent may take to answer a status request. Chosen: a host that trains may
 need a second for a TLS handshake."""
+COUNTS_SHARE, LEAST_SHARE = 0.5, 0.25
+"""Share of the time from the first walk of a window that is left to counts where walks took it
+before, and of a window what counts need. Chosen: a count takes about a second, and hosts that are
+slow to walk may be slow to count."""
+HURRIED_NS = 60_000_000_000
+"""Nanoseconds for which walks are given that much less. Chosen: what makes them slow lasts, and a
+walk that needs the whole window comes to it again."""
 YOUNG_NS = 60_000_000_000
 """Nanoseconds after its start for which an agent may be slow to answer. Chosen: a timeout then
 means little; longer delays the report of a dead host."""
@@ -181,6 +188,8 @@ class _Judging:
     replies: dict[int, Reply] = field(default_factory=dict)
     until_ns: int = 0
     """Instant until which answers to the questions in `asked` count."""
+    walks_until_ns: int | None = None
+    """Instant until which walks may be answered where they are hurried; None before the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +204,9 @@ class _Differed:
 
 class Diagnosis:
     """Detection, localisation and the life of incidents."""
+
+    _hurried_until_ns = 0
+    """Until when walks are given less time than a window has."""
 
     def __init__(
         self,
@@ -402,6 +414,8 @@ class Diagnosis:
         if self._judging is not None:
             self._judging.until_ns += late_ns
             self._judging.deadline_ns += late_ns
+            if self._judging.walks_until_ns is not None:
+                self._judging.walks_until_ns += late_ns
 
     def answer(self, question: int, reply: Reply, now_ns: int) -> None:
         """Take the reply to a question; one that came after its deadline changes nothing."""
@@ -450,6 +464,7 @@ class Diagnosis:
         self._learned.set_back(now_ns)
         self._closing_ns = min(self._closing_ns, now_ns + GRACE_NS)
         self._impaired_until_ns = min(self._impaired_until_ns, now_ns + IMPAIRED_NS)
+        self._hurried_until_ns = min(self._hurried_until_ns, now_ns + HURRIED_NS)
         self._forgot_ns = min(self._forgot_ns, now_ns)
         if self._judging is not None:
             latest_ns = now_ns + self._width_ns
@@ -483,6 +498,8 @@ class Diagnosis:
         return self._events.popleft() if self._events else None
 
     def _close(self, now_ns: int, arrived_ns: int) -> None:
+        if not self._windows.may_close(self._width_ns, now_ns=now_ns):
+            return
         expected = self._expected(now_ns)
         if expected:
             self._windows.ensure(self._width_ns, now_ns=now_ns)
@@ -491,11 +508,11 @@ class Diagnosis:
 
     def _expected(self, now_ns: int) -> set[str]:
         # A host without endpoints has nothing to probe; its agent may be on its way out.
-        in_use = self._roster.hosts_in_use()
+        agents = map(self._roster.agent, self._roster.hosts_in_use())
         return {
             agent.host
-            for agent in self._roster.agents()
-            if agent.host in in_use and now_ns - agent.last_seen_ns < SILENT_FOR_NS
+            for agent in agents
+            if agent is not None and now_ns - agent.last_seen_ns < SILENT_FOR_NS
         }
 
     def _begin(self, state: WindowState, expected: frozenset[str], now_ns: int) -> _Judging:
@@ -524,14 +541,29 @@ class Diagnosis:
             start_ns = judging.state.window.start_ns
             self._events.append(Remark("window_not_judged", {"start_ns": start_ns}, error))
             return []
-        patient = any(not isinstance(ask.request, StatusRequest) for ask in asks)
-        judging.until_ns = judging.deadline_ns
-        if not patient:
-            judging.until_ns = min(judging.deadline_ns, now_ns + STATUS_NS)
+        judging.until_ns = self._until_ns(judging, asks, now_ns)
         judging.replies = {}
         questions = [self._question(ask, judging.until_ns) for ask in asks]
         judging.asked = [question.id for question in questions]
         return questions if now_ns < judging.until_ns else []
+
+    def _until_ns(self, judging: _Judging, asks: Sequence[Ask], now_ns: int) -> int:
+        """Return until when answers to these questions count.
+
+        Walks are asked for before counts, and alone they may take all the time there is: then what
+        only counts can tell would stay undecided for as long as one host is slow.
+        """
+        kinds = {type(ask.request) for ask in asks}
+        left_ns = judging.deadline_ns - now_ns
+        if kinds <= {StatusRequest}:
+            return now_ns + min(left_ns, STATUS_NS)
+        if PathRequest in kinds and left_ns < LEAST_SHARE * self._width_ns:
+            self._hurried_until_ns = now_ns + HURRIED_NS
+        if CheckRequest not in kinds or now_ns >= self._hurried_until_ns:
+            return judging.deadline_ns
+        if judging.walks_until_ns is None:
+            judging.walks_until_ns = judging.deadline_ns - round(COUNTS_SHARE * left_ns)
+        return min(judging.walks_until_ns, judging.deadline_ns)
 
     def _question(self, ask: Ask, deadline_ns: int) -> Question:
         self._next_id += 1

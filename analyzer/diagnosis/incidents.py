@@ -28,6 +28,9 @@ from netagent.model.verdict import Incident, IncidentState, Symptom, Verdict
 YOUNG_NS = 20_000_000_000
 """Nanoseconds after its detection in which a better verdict about the same pairs revises an
 incident. Chosen: four default windows; later, another fault is likelier."""
+UNNAMED_NS = 60_000_000_000
+"""The same of an incident that names nobody, where most of its pairs are named and nothing is left
+undecided. Chosen: a dozen windows; where ways are not traced, what tells switches apart is late."""
 OVERLAP = 0.5
 """Least share of an incident's subjects that a verdict must share to revise it. Chosen: a majority
 means the same trouble."""
@@ -286,15 +289,20 @@ class IncidentBook:
         for key, known in self._open.items():
             if key is not None and key in named:
                 continue  # it is at fault too, by the same window
-            young = now_ns - known.incident.detected_ns < YOUNG_NS or _is_reason(verdict, known)
+            age_ns = now_ns - known.incident.detected_ns
+            young = age_ns < YOUNG_NS or _is_reason(verdict, known)
+            unnamed = key is None and None not in named and age_ns < UNNAMED_NS
             shared = len(known.subjects.intersection(subjects))
             fact = known.incident.verdict.confidence >= FACT_CONFIDENCE
             voted = verdict.component is not None and verdict.component.layer in VOTED
             port = _is_port_of(key, verdict)
-            if not young or verdict.component is None or (key and fact and voted and not port):
+            if not (young or unnamed) or verdict.component is None:
+                continue
+            if key and fact and voted and not port:
                 continue
             overlap = OVERLAP_OF_SOME if len(subjects) >= MAX_PAIRS_QUOTED else OVERLAP
-            is_mine = shared and (key is None or shared >= overlap * len(known.subjects))
+            most = shared and shared >= overlap * len(known.subjects)
+            is_mine = most or (shared and young and key is None)
             within = (
                 port
                 or _is_link_of(key, verdict.component)

@@ -257,4 +257,5 @@ def _unknown(table: WindowTable, topology: LearnedTopology) -> int:
     newest, _ = topology.taken()
     flow = table.rows.flow
     traced = flow[flow < newest.shape[1]]
-    return len(flow) - int((newest[:, traced] != NO_ROUTE).all(axis=0).sum())
+    there, back = newest.take(traced, axis=1) != NO_ROUTE
+    return len(flow) - int(np.count_nonzero(there & back))

@@ -39,7 +39,7 @@ MAX_LN = 100.0
 MAX_MEAN_LN = 22.2
 """Largest mean of ln(ns): round trips are of 32 bits, of which it is 22.18."""
 
-NO_END = -1
+NO_END = NO_FLOW = -1
 
 _NAME = attrgetter("container", "rail")
 _NOTHING = np.zeros(0, np.int64)
@@ -119,7 +119,7 @@ class FlowNumbers:
     """
 
     _numbers: dict[int, int] = field(default_factory=dict)
-    """Key of a flow -> its number, in the order met."""
+    """Key of a flow -> its number, in the order met, without those in `_restored`."""
     _free: list[int] = field(default_factory=list)
     _ends: NDArray[np.int64] = field(default_factory=lambda: np.full((2, 1024), NO_END))
     """(2, n): numbers of the source and of the target, by number of the flow."""
@@ -141,8 +141,9 @@ class FlowNumbers:
     )
     """Cache: host -> its newest table of endpoints, all of which have numbers, and these."""
     _restored: tuple[NDArray[np.int64], NDArray[np.int64]] = _NOBODY
-    """Cache: the same of flows that were numbered together, as after a start. There they are found
-    in less time than in `_numbers`, which takes a hundred megabytes for a million."""
+    """The same of flows that were numbered together, as after a start: more than MAX_ROWS, or none.
+    A million of them in `_numbers` would take two hundred megabytes, and the start a second more.
+    No state of so many flows is recorded."""
 
     changes: int = 0
     """How often an endpoint got or lost a number."""
@@ -150,7 +151,7 @@ class FlowNumbers:
     FORGOTTEN: ClassVar[frozenset[str]] = frozenset(
         {"_at", "_of_host", "_ends_of", "_restored", "changes"}
     )
-    """What no recording holds: it follows from the rest."""
+    """What no recording holds: it follows from the rest, or is of more flows than one holds."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy has: its endpoints are other objects, so it knows none by its id."""
@@ -162,12 +163,12 @@ class FlowNumbers:
             setattr(self, name, value)
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return len(self._numbers) + len(self._restored[0])
 
     @property
     def known_parts(self) -> int:
         """Return the number of flows and of endpoints, whatever became of their summaries."""
-        return len(self._numbers) + len(self._end_at)
+        return len(self) + len(self._end_at)
 
     def flow(self, number: int) -> FlowId:
         """Return the flow of a number."""
@@ -179,10 +180,15 @@ class FlowNumbers:
         ports = self._ports[numbers].tolist()
         return [FlowId(names[a], names[b], port) for a, b, port in zip(*ends, ports, strict=True)]
 
-    def items(self) -> list[tuple[int, FlowId]]:
-        """Return all numbers that are in use, with their flows, in the order met."""
-        numbers = list(self._numbers.values())
-        return list(zip(numbers, self.flows(np.array(numbers, np.int64)), strict=True))
+    def items(self, most: int | None = None) -> list[tuple[int, FlowId]]:
+        """Return numbers that are in use, with their flows, in the order met: all, or so many."""
+        numbers = self._in_use()[:most]
+        return list(zip(numbers.tolist(), self.flows(numbers), strict=True))
+
+    def _in_use(self) -> NDArray[np.int64]:
+        """Return all numbers in use, in the order met: what was restored was there first."""
+        since = np.fromiter(self._numbers.values(), np.int64, len(self._numbers))
+        return np.concatenate([np.sort(self._restored[1]), since])
 
     def restore(self, flows: Sequence[FlowId], *, seen_ns: int) -> NDArray[np.int64]:
         """Return numbers of flows, as if a window that began at `seen_ns` had had them."""
@@ -195,7 +201,12 @@ class FlowNumbers:
         source, target = self.end(flow.source), self.end(flow.target)
         if source is None or target is None:
             return None
-        return self._numbers.get(_key(source, target, flow.source_port))
+        key = _key(source, target, flow.source_port)
+        number = self._numbers.get(key)
+        if number is not None or not len(self._restored[0]):
+            return number
+        (found,) = _found(self._restored, np.array([key]))
+        return None if found == NO_FLOW else int(found)
 
     def number(self, flow: FlowId) -> int:
         """Return the number of a flow, a new one where it has none."""
@@ -214,12 +225,26 @@ class FlowNumbers:
         `rows` are their sources and targets, as places in `endpoints`, and their ports.
         """
         keys = self._keys(endpoints, *rows)
+        # So many are of no host alone, but of a run before, and will all come again.
+        if len(keys) > MAX_ROWS and not len(self._restored[0]) and not self._free:
+            self._restore(keys)
         numbers = self._numbers_of(keys)
         self._seen_ns[numbers] = np.maximum(self._seen_ns[numbers], seen_ns)
-        if len(keys) > MAX_ROWS:  # of no host alone, but of a run before: they will all come again
-            order = keys.argsort()
-            self._restored = keys.take(order), numbers.take(order)
         return numbers
+
+    def _restore(self, keys: NDArray[np.int64]) -> None:
+        """Give numbers to all that have none yet, unless none is new or one stands there twice."""
+        known = np.fromiter(self._numbers, np.int64, len(self._numbers))
+        new = keys[~np.isin(keys, known)] if len(known) else keys
+        every = np.concatenate([known, new])
+        order = every.argsort()
+        in_order = every.take(order)
+        if not len(new) or (in_order[1:] == in_order[:-1]).any():
+            return
+        first = np.fromiter(self._numbers.values(), np.int64, len(self._numbers))
+        numbers = np.concatenate([first, len(self) + np.arange(len(new))])
+        self._put(new, numbers[len(known) :])
+        self._restored, self._numbers = (in_order, numbers.take(order)), {}
 
     def ends(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return (2, n) numbers of the flows' sources and targets; `endpoint` has their names."""
@@ -266,18 +291,28 @@ class FlowNumbers:
 
     def recycle(self, *, before_ns: int) -> NDArray[np.int64]:
         """Forget flows that no window since `before_ns` had; return their numbers, now free."""
-        numbers = np.fromiter(self._numbers.values(), np.int64, len(self._numbers))
+        numbers = self._in_use()
         old = numbers[self._seen_ns[numbers] < before_ns]
         self._of_host.clear()
         self._ends_of.clear()
-        self._restored = _NOBODY
+        self._keep_restored(before_ns)
         source, target = self._ends[:, old]
         for key in _key(source, target, self._ports[old]).tolist():
-            del self._numbers[key]
+            self._numbers.pop(key, None)  # or it was restored
         self._free += old.tolist()
         self._ends[:, old] = NO_END
         self._recycle_ends()  # of summaries that were refused, too
         return old
+
+    def _keep_restored(self, before_ns: int) -> None:
+        keys, numbers = self._restored
+        kept = self._seen_ns[numbers] >= before_ns
+        self._restored = keys[kept], numbers[kept]
+        if np.count_nonzero(kept) <= MAX_ROWS:
+            keys, numbers = self._restored
+            met = numbers.argsort()
+            first = zip(keys[met].tolist(), numbers[met].tolist(), strict=True)
+            self._numbers, self._restored = {**dict(first), **self._numbers}, _NOBODY
 
     def _recycle_ends(self) -> None:
         """Forget endpoints of which no flow is left; the others keep their numbers."""
@@ -381,11 +416,16 @@ class FlowNumbers:
                 self._hold(number, endpoints[place])
 
     def _numbers_of(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
-        if len(self._restored[0]):
-            order = keys.argsort()
-            found = _among(self._restored, keys.take(order), order)
-            if found is not None:
-                return found
+        if not len(self._restored[0]):
+            return self._numbers_since(keys)
+        found = _found(self._restored, keys)
+        is_since = found == NO_FLOW
+        if is_since.any():
+            found[is_since] = self._numbers_since(keys[is_since])
+        return found
+
+    def _numbers_since(self, keys: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the numbers of flows that were not restored, new ones where they have none."""
         listed = keys.tolist()
         known = list(map(self._numbers.get, listed))
         if None in known:
@@ -399,10 +439,13 @@ class FlowNumbers:
         """Give numbers to flows that have none, by their keys."""
         new = list(dict.fromkeys(keys))
         again = [self._free.pop() for _ in range(min(len(new), len(self._free)))]
-        begin = len(self._numbers) + len(again)
+        begin = len(self) + len(again)
         listed = [*again, *range(begin, begin + len(new) - len(again))]
         self._numbers.update(zip(new, listed, strict=True))
-        numbers = np.array(listed, np.int64)
+        self._put(np.array(new, np.int64), np.array(listed, np.int64))
+
+    def _put(self, keys: NDArray[np.int64], numbers: NDArray[np.int64]) -> None:
+        """Note which ends and ports flows have."""
         more = int(numbers.max()) + 1 - len(self._ports)
         if more > 0:
             more = max(more, len(self._ports))
@@ -410,9 +453,8 @@ class FlowNumbers:
             self._ends = np.concatenate([self._ends, ends], axis=1)
             self._ports = np.concatenate([self._ports, np.zeros(more, np.int64)])
             self._seen_ns = np.concatenate([self._seen_ns, np.zeros(more, np.int64)])
-        key = np.array(new, np.int64)
-        self._ends[:, numbers] = np.divmod(key >> 16, MAX_ENDS)
-        self._ports[numbers] = key & 0xFFFF
+        self._ends[:, numbers] = np.divmod(keys >> 16, MAX_ENDS)
+        self._ports[numbers] = keys & 0xFFFF
 
     def _number_end(self, endpoint: EndpointId) -> int:
         number = self.end(endpoint)
@@ -457,6 +499,19 @@ class FlowNumbers:
 def _key(source: Any, target: Any, port: Any) -> Any:
     """Return one number for a flow, of those of its ends and its port; or arrays of them."""
     return ((source * MAX_ENDS + target) << 16) + port
+
+
+def _found(
+    known: tuple[NDArray[np.int64], NDArray[np.int64]], keys: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return the numbers (n,) of flows; NO_FLOW of those that are not among `known`."""
+    in_order, numbers = known
+    order = keys.argsort()  # each is looked for where the one before it was found
+    sought = keys.take(order)
+    places = np.minimum(in_order.searchsorted(sought), len(in_order) - 1)
+    found = np.empty(len(keys), np.int64)
+    found[order] = np.where(in_order.take(places) == sought, numbers.take(places), NO_FLOW)
+    return found
 
 
 def _among(

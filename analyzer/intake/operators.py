@@ -5,7 +5,9 @@ A host's word, which it has from jobs, who may say anything: all of it is bounde
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import count
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -13,10 +15,12 @@ from numpy.typing import NDArray
 
 from analyzer.intake.columns import column, columns
 from analyzer.operators.agreeing import PROBES
+from analyzer.operators.joined import UNSEEN, Stated, resolved
 from analyzer.operators.keeper import Reported, Row, Told
 from analyzer.operators.log import NEVER, UNKNOWN, Group, GroupKind, Kind, Log, Place, State, log_of
 from netagent.model.errors import RemoteProtocolError
 from netagent.wire.operators import (
+    MOST_ENDS,
     MOST_GROUPS,
     MOST_MEMBERS,
     MOST_NAMED,
@@ -43,6 +47,8 @@ _DETAIL = (
 )  # fmt: skip
 
 
+_GroupKey = tuple[str, str, str]
+"""Host, where it is one host's alone; job and name."""
 Apart = tuple[str, int, int]
 """Container, pid, and since when it is recorded (ns)."""
 
@@ -86,18 +92,16 @@ def log_of_replies(
     reply that makes no sense is left out, as is, of two processes that claim one rank, the second;
     notes say so.
     """
-    parts: list[dict[str, NDArray[np.int64]]] = []
-    groups: dict[tuple[str, str], Group] = {}
-    ops: dict[str, int] = {}
     owners: dict[int, tuple[str, Apart]] = {}
     places: dict[int, Place] = {}
     notes: list[str] = []
-    # What probes see says nothing of slowness; nor may one that says it is probed hide all others.
+    # Nobody who says that it is probed may hide all others.
     sources = {each.source for _, reply in replies for each in reply.processes}
     source, world = PROBES if sources == {PROBES} else "hooks", 0
+    gathered = _Gathered(probed=source == PROBES)
     for host, reply in replies:
         try:
-            place, found, named = _read(reply)
+            read = _read(reply)
         except RemoteProtocolError as error:
             notes.append(f"{host} is left out: {error}")
             continue
@@ -115,18 +119,16 @@ def log_of_replies(
                 notes.append(f"rank {each.rank}, which probes alone see, is left out")
                 continue
             ranks[number], places[each.rank] = each.rank, Place(host)
+            gathered.whole &= each.whole or source != PROBES
             world = max(world, each.world, each.rank + 1)
-        parts.append(_rows(found, ranks[place], reply, named, groups, ops))
+        gathered.add(host, reply, read, ranks)
         if reply.omitted:
             notes.append(f"{host} left {reply.omitted} older records out")
-    joined = {name: np.concatenate([part[name] for part in parts]) if parts else np.empty(0, int)
-              for name in (*_COLUMNS, "rank")}  # fmt: skip
-    kept = joined["rank"] >= 0
+    columns_, groups = gathered.joined(world)
     return log_of(
-        {name: values[kept] for name, values in joined.items()},
-        ops=tuple(ops) or ("",), groups=tuple(groups.values()), places=places, world=world,
+        columns_, ops=tuple(gathered.ops) or ("",), groups=groups, places=places, world=world,
         unseen=tuple(rank for rank in range(min(world, 1 << 17)) if rank not in places),
-        source=source, notes=tuple(notes),
+        source=source, is_whole=gathered.whole, notes=tuple(notes),
     )  # fmt: skip
 
 
@@ -136,33 +138,78 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def _read(
-    reply: OperatorsReply,
-) -> tuple[NDArray[np.int64], dict[str, NDArray[np.generic]], tuple[Group, ...]]:
-    """Return records' processes, their columns, and the groups. Raises RemoteProtocolError."""
+class _Read(NamedTuple):
+    """One host's reply."""
+
+    place: NDArray[np.int64]
+    """Of each record's process in the reply."""
+    found: dict[str, NDArray[np.generic]]
+    groups: tuple[Group, ...]
+    stated: tuple[Stated | None, ...]
+    """Of each group, where probes know by what it is that of others."""
+
+
+def _read(reply: OperatorsReply) -> _Read:
+    """Return what a host replied. Raises RemoteProtocolError."""
     _check(reply)
     place = _within(column(reply, "process"), len(reply.processes), "process")
     if len(place) > MOST_RECORDS:
         raise RemoteProtocolError(f"{len(place)} records; {MOST_RECORDS} at most")
     found = columns(reply, _DETAIL, len(place))
     _check_rows(found, reply)
-    return place, found, tuple(map(_group, reply.groups))
+    groups = reply.groups
+    return _Read(place, found, tuple(map(_group, groups)), tuple(map(_stated, groups)))
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """The records of several hosts, with one table of groups and of operations."""
+
+    probed: bool
+    whole: bool = True
+    ops: dict[str, int] = field(default_factory=dict)
+    _groups: dict[_GroupKey, Group] = field(default_factory=dict)
+    _stated: dict[int, Stated] = field(default_factory=dict)
+    _parts: list[dict[str, NDArray[np.int64]]] = field(default_factory=list)
+
+    def add(self, host: str, reply: OperatorsReply, read: _Read, ranks: NDArray[np.int64]) -> None:
+        """Take a host's records, given the ranks of its processes."""
+        numbers = count(len(self._groups))
+        table = np.full(NO_GROUP + 1, UNKNOWN, np.int64)
+        places = {key: number for number, key in enumerate(self._groups)}
+        for number, each in enumerate(reply.groups):
+            # An address that probes see is of one process, of which no other host says anything.
+            key = host if self.probed else "", each.job, each.name
+            if key not in self._groups:
+                self._groups[key], places[key] = read.groups[number], next(numbers)
+            table[number] = places[key]
+            said = read.stated[number]
+            if self.probed and said is not None:
+                self._stated[places[key]] = said
+        self._parts.append(_rows(read, ranks[read.place], reply, table, self.ops))
+
+    def joined(self, world: int) -> tuple[dict[str, NDArray[np.int64]], tuple[Group, ...]]:
+        """Return all records, by column, and groups, of a job of so many ranks."""
+        made = {
+            name: np.concatenate([part[name] for part in self._parts])
+            if self._parts
+            else np.empty(0, int)
+            for name in (*_COLUMNS, "rank")
+        }
+        kept = made["rank"] >= 0
+        made, groups = {name: each[kept] for name, each in made.items()}, (*self._groups.values(),)
+        if self.probed:
+            made, groups, known = resolved(made, groups, self._stated, world)
+            self.whole &= known and not bool((made["op"] == self.ops.get(UNSEEN, UNKNOWN)).any())
+        return made, groups
 
 
 def _rows(
-    found: dict[str, NDArray[np.generic]], ranks: NDArray[np.int64], reply: OperatorsReply,
-    made: Sequence[Group], groups: dict[tuple[str, str], Group], ops: dict[str, int],
+    read: _Read, ranks: NDArray[np.int64], reply: OperatorsReply, table: NDArray[np.int64],
+    ops: dict[str, int],
 ) -> dict[str, NDArray[np.int64]]:  # fmt: skip
-    numbers = count(len(groups))
-    table = np.full(NO_GROUP + 1, UNKNOWN, np.int64)
-    places = {key: number for number, key in enumerate(groups)}
-    for number, each in enumerate(reply.groups):
-        key = each.job, each.name
-        if key not in groups:
-            groups[key], places[key] = made[number], next(numbers)
-        table[number] = places[key]
     named = np.array([ops.setdefault(name, len(ops)) for name in reply.ops] or [0], np.int64)
-    wide = {name: found[name].astype(np.int64) for name in _DETAIL}
+    wide = {name: read.found[name].astype(np.int64) for name in _DETAIL}
     ended = wide["ended_ns"] > 0
     return {
         "rank": ranks,
@@ -183,6 +230,16 @@ def _group(said: OperatorGroup) -> Group:
         raise RemoteProtocolError(f"a group of operators with {len(members)} members")
     kind = said.kind if said.kind in set(GroupKind) else GroupKind.UNKNOWN
     return Group(said.name, GroupKind(kind), tuple(sorted(set(members.tolist()))))
+
+
+def _stated(said: OperatorGroup) -> Stated | None:
+    """Return by what a group that probes saw is known to be that of others."""
+    columns_ = [column(said, name).tolist() for name in ("end_places", "own_ends", "their_ends")]
+    if len(set(map(len, columns_))) > 1 or len(columns_[0]) > MOST_ENDS:
+        raise RemoteProtocolError(f"a group of operators with {len(columns_[0])} connections")
+    ends = {at: (mine, its) for at, mine, its in zip(*columns_, strict=True) if at < said.size}
+    fits = 0 <= said.place < said.size <= MOST_RANKS and ends
+    return Stated(said.place, said.size, ends) if fits else None
 
 
 def _within(values: NDArray[np.generic], below: int, what: str) -> NDArray[np.int64]:

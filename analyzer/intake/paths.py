@@ -113,7 +113,7 @@ class PathBase:
     def with_news(self, news: PathTable) -> PathTable | None:
         """Return these paths with those of `news` in their places, new ones at the end.
 
-        None where that is more than the columns can number.
+        None where that is more than the columns can number, or than a host has.
         """
         if not len(news):
             return self.paths
@@ -134,6 +134,8 @@ class PathBase:
             at.append(
                 lacking.setdefault(key, len(paths) + len(lacking)) if place is None else place
             )
+        if len(paths) + len(lacking) > MAX_ROWS:
+            return None
         both = zip(paths.key, theirs, strict=True)
         laid = tuple(_laid_over(mine, others, at, len(lacking)) for mine, others in both)
         shown = np.array(route_at, np.uint16)[news.route]

@@ -5,6 +5,9 @@ Each host names some eighty endpoints in each window, and all hosts together the
 over. To make an object of each costs more than all else that a summary holds. So a table is cut
 into its endpoints as bytes, and those are looked up. Where a host names the same ones as before, in
 the same order, it is the same table.
+
+Routers of paths are names, and all hosts together have the same few of those, too: of 40,000 RNICs'
+four million hops, each a name of its own, they would be a third of a gigabyte.
 """
 
 from functools import lru_cache
@@ -24,6 +27,9 @@ MOST_KNOWN = 1 << 18
 MOST_BYTES = 128
 """Most bytes of one that is remembered. Chosen: containers' names have 64."""
 
+MOST_ROUTERS = 1 << 16
+"""The same of routers, in 15 MB. Chosen: one has 64 ports and more, and there are two tiers of them
+or three."""
 MOST_HOSTS = 1 << 15
 """The same of hosts. Chosen: six times 5,000, with a few kilobytes each."""
 
@@ -42,6 +48,8 @@ class Tables:
         """What follows HEAD -> the endpoint."""
         self._newest: dict[str, tuple[bytes, tuple[EndpointId, ...]]] = {}
         """Host -> its newest table, as it came and as it was read."""
+        self._routers: dict[str, str] = {}
+        """A router's name -> the same, once."""
 
     def read(self, body: bytes) -> Summary:
         """Return the summary that `body` holds; RemoteProtocolError where it holds none."""
@@ -54,7 +62,16 @@ class Tables:
                 self._newest.clear()
             self._newest[made.host] = packed, table
         force_setattr(made, "endpoints", table)
+        if made.paths.routes:
+            force_setattr(made.paths, "routes", tuple(map(self._route, made.paths.routes)))
         return made
+
+    def _route(self, hops: tuple[str, ...]) -> tuple[str, ...]:
+        if len(self._routers) >= MOST_ROUTERS:
+            self._routers.clear()
+        return tuple([
+            self._routers.setdefault(hop, hop) if len(hop) <= MOST_BYTES else hop for hop in hops
+        ])  # fmt: skip
 
     def _table(self, packed: bytes) -> tuple[EndpointId, ...]:
         # Where each part is what follows HEAD in a whole endpoint, and as many are announced, all

@@ -101,6 +101,13 @@ class Watermarks:
         state.findings[rows.host] = findings
         state.stalled_ms[rows.host] = stalled_ms
 
+    def may_close(self, width_ns: int, *, now_ns: int) -> bool:
+        """Return whether a window ended that is not closed, or that nobody reported so far."""
+        newest = max((*self._closed, *self._open), default=-1)
+        if Window.covering(now_ns - width_ns, width_ns=width_ns).start_ns > newest:
+            return True
+        return any(state.window.end_ns <= now_ns for state in self._open.values())
+
     def close(self, expected: set[str], *, now_ns: int) -> list[WindowState]:
         """Return the windows that are complete or overdue, in order; each is returned once."""
         closed: list[WindowState] = []

@@ -51,8 +51,8 @@ async def judge(connection: socket.socket) -> None:
     bench = Bench(opening, roster, time.time_ns, say)
     await bench.start()
     try:
-        while (message := await _next(reader)) is not None:
-            bench.take(message)
+        while (payload := await _payload(reader)) is not None:
+            bench.take(messages.down(payload), payload)
     finally:
         await bench.stop()
         writer.close()
@@ -60,9 +60,14 @@ async def judge(connection: socket.socket) -> None:
 
 async def _next(reader: asyncio.StreamReader) -> Down | None:
     """Return the next message; None where there is none any more."""
+    payload = await _payload(reader)
+    return None if payload is None else messages.down(payload)
+
+
+async def _payload(reader: asyncio.StreamReader) -> bytes | None:
     try:
         (length,) = HEAD.unpack(await reader.readexactly(HEAD.size))
-        return messages.down(await reader.readexactly(length))
+        return await reader.readexactly(length)
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
 

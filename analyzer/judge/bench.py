@@ -83,8 +83,8 @@ class Bench:
         await asyncio.gather(*self._answering, return_exceptions=True)
         await self.recorder.stop()
 
-    def take(self, message: Down) -> None:
-        """Do what a message says."""
+    def take(self, message: Down, payload: bytes | None = None) -> None:
+        """Do what a message says; `payload` are its bytes, where it came in such."""
         match message:
             case Walk():
                 self._walk(message)
@@ -99,14 +99,14 @@ class Bench:
             case Open():
                 raise RemoteProtocolError("opened twice")
             case records.Stepped():
-                self._step(message)
+                self._step(message, payload)
             case _:
-                self._record(message)
+                self._record(message, payload)
                 self._feed(message)
 
-    def _record(self, record: records.Record) -> None:
+    def _record(self, record: records.Record, payload: bytes | None = None) -> None:
         try:
-            self.recorder.write(record)
+            self.recorder.write(record, payload)
         except Exception as error:  # noqa: BLE001 - judging goes on without a recording
             self._say(messages.Said(event="not_recorded", error=_traced(error)))
 
@@ -118,8 +118,8 @@ class Bench:
         except Exception as error:  # noqa: BLE001 - the next one is worth taking whatever this was
             self._say(messages.Refused(host=_host_of(record), error=_traced(error), bug=True))
 
-    def _step(self, record: records.Stepped) -> None:
-        self._record(record)
+    def _step(self, record: records.Stepped, payload: bytes | None) -> None:
+        self._record(record, payload)
         diagnosis = self.fed.diagnosis
         try:
             for question in self.fed.take(record):

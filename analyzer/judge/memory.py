@@ -4,7 +4,7 @@
 import ctypes
 
 # Of glibc's malloc.h: options of mallopt(3).
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+_M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
 
 
 def keep_freed() -> bool:
@@ -17,5 +17,8 @@ def keep_freed() -> bool:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none
     if mallopt is None:
         return False
-    # Neither mappings of their own for what is large, nor an end of the heap that is given back.
-    return all([mallopt(_M_MMAP_MAX, 0), mallopt(_M_TRIM_THRESHOLD, -1)])
+    # Neither mappings of their own for what is large, nor an end of the heap that is given back,
+    # nor a heap for each thread: what half a minute needed has room for the minute that is written.
+    wanted = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1), (_M_ARENA_MAX, 1))
+    taken = [mallopt(*each) for each in wanted]
+    return all(taken)

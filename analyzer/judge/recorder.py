@@ -58,9 +58,9 @@ class Recorder:
         except OSError as error:
             log.warning("not_recording", folder=str(self._folder), error=str(error))
 
-    def write(self, record: records.Record) -> None:
-        """Keep a record."""
-        self._ring.write(record)
+    def write(self, record: records.Record, payload: bytes | None = None) -> None:
+        """Keep a record; see `Ring.write`."""
+        self._ring.write(record, payload)
 
     def _opening(self, *, urgent: bool) -> Sequence[records.Record] | None:
         diagnosis = self._fed.diagnosis

@@ -83,8 +83,8 @@ class Ring:
         self._begun = True
         self._next_file()
 
-    def write(self, record: records.Record) -> None:
-        """Keep a record."""
+    def write(self, record: records.Record, payload: bytes | None = None) -> None:
+        """Keep a record; `payload` are its bytes, where it was read from such."""
         if not self._begun:
             return
         share = self._max_bytes // FILES
@@ -99,7 +99,7 @@ class Ring:
         if self._gap:
             gap, self._gap = self._gap, 0
             self._append(records.Lost(records=gap))
-        self._append(record)
+        self._append(record, payload)
 
     def _next_file(self, *, urgent: bool = False) -> None:
         opening = self._opening(urgent=urgent)
@@ -113,8 +113,8 @@ class Ring:
             len(payload) for payload, _ in self._waiting[-1].payloads
         )  # or it would be all there is
 
-    def _append(self, record: records.Record) -> None:
-        payload = records.pack(record)
+    def _append(self, record: records.Record, payload: bytes | None = None) -> None:
+        payload = records.pack(record) if payload is None else payload
         if len(payload) > MAX_BYTES:
             self.lost += 1
             self._gap += 1

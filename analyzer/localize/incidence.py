@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.intake.places import met
 from netagent.model.path import Component, Kind, link, switch
 
 Route = tuple[str, ...]
@@ -65,17 +66,22 @@ class Incidence:
         """
         lengths = begins[1:] - begins[:-1]
         row = np.repeat(np.arange(len(lengths)), lengths)
-        met, place = np.unique(hops, return_inverse=True)
-        answers = np.array([bool(names[hop]) for hop in met.tolist()], np.bool_)[place]
-        numbers = [self._part(switch(names[hop])) if names[hop] else -1 for hop in met.tolist()]
+        found, place = met(hops, len(names))
+        answers = np.array([bool(names[hop]) for hop in found.tolist()], np.bool_)[place]
+        numbers = [self._part(switch(names[hop])) if names[hop] else -1 for hop in found.tolist()]
         beside = (row[1:] == row[:-1]) & answers[1:] & answers[:-1]
         a, b = hops[:-1][beside], hops[1:][beside]
-        ends, at = np.unique((a.astype(np.int64) << 32) | b, return_inverse=True)
-        links = self._links_of(names, ends)[at]
+        links = self._links_of(names, (a.astype(np.int64) << 32) | b)
         rows = np.concatenate([row[answers], row[1:][beside], row[1:][beside]])
         parts = np.concatenate([np.array(numbers, np.int64)[place][answers], *links.T])
         order = np.argsort(rows, kind="stable")
         self._append(*_once(rows[order], parts[order], _looped(row, hops, answers)), len(lengths))
+
+    def reserve(self, rows: int, routers: int) -> None:
+        """Have room for so many more rows of so many routers, before they are entered."""
+        entries = int(self._begins[self._size]) + 3 * routers  # each, and a link both ways
+        self._crossed = grown(self._crossed, entries)
+        self._begins = grown(self._begins, self._size + rows + 1)
 
     def put(self, parts: Iterable[Part]) -> None:
         """Enter a row that crosses `parts`."""
@@ -94,7 +100,9 @@ class Incidence:
 
     def _links_of(self, names: Sequence[str], ends: Ints) -> Ints:
         """Return (n, 2) the numbers of links, and of the direction, for what `_ends` has."""
-        new = ends[~np.isin(ends, self._ends)]
+        at = np.searchsorted(self._ends, ends)
+        at[at == len(self._ends)] = 0
+        new = np.unique(ends[self._ends[at] != ends]) if len(self._ends) else np.unique(ends)
         if len(new):
             both = [(names[key >> 32], names[key & 0xFFFF_FFFF]) for key in new.tolist()]
             links = [(self._part(link(*each)), self._part(each)) for each in both]
@@ -102,7 +110,8 @@ class Incidence:
             order = np.argsort(merged)
             self._ends = merged[order]
             self._links = np.concatenate([self._links, np.array(links, np.int64)])[order]
-        found: Ints = self._links[np.searchsorted(self._ends, ends)]
+            at = np.searchsorted(self._ends, ends)
+        found: Ints = self._links[at]
         return found
 
     def _part(self, part: Part) -> int:

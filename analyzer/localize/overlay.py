@@ -29,11 +29,12 @@ from netagent.model.evidence import Evidence, EvidenceKind
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind
 from netagent.model.verdict import Symptom, Verdict
+from ovs_checks.openflow.addresses import canonical, destination
 from ovs_checks.translate.ends import Quote
 from ovs_checks.walk.hops import hops
 from ovs_checks.walk.reach import Reach, compose
 from ovs_checks.walk.values import LocalWalk
-from ovs_checks.walk.vni import infer_vni, options_agree
+from ovs_checks.walk.vni import infer_vni, may_differ, options_agree
 
 MAX_PAIRS = 32
 """Most unordered pairs walked in one window. Chosen: bounds the load on hosts; more pairs fail for
@@ -188,7 +189,44 @@ def judge(
         back = (pair[1], pair[0])
         if reach.outcome in {"missed", "dropped", "wrong_port"} and back in egress:
             reaches[pair] = _with_vni(pair, reach, egress, ingress, endpoints, reaches.get(back))
+        reaches[pair] = _borne_out(pair, reaches[pair], egress, endpoints)
     return reaches
+
+
+def _borne_out(pair: OrderedPair, reach: Reach, egress: Walks, endpoints: Endpoints) -> Reach:
+    """Blame the far end for no packet of which the source's host alone says what it is like.
+
+    Any tables stop some packet, so whoever may make one up could have them blamed.
+    """
+    part, sender = reach.component, egress[pair].host
+    is_far = part is not None and part.name.partition("/")[0] != sender
+    if reach.tunnel is None or not is_far or reach.outcome == "cannot_tell":
+        return reach
+    doubt = _doubt(pair, egress, endpoints)
+    if not doubt:
+        return reach
+    reason = f"{sender} sends it {doubt}, which nothing bears out; then {reach.reason}"
+    return replace(reach, outcome="cannot_tell", reason=reason)
+
+
+def _doubt(pair: OrderedPair, egress: Walks, endpoints: Endpoints) -> str:
+    """Return what neither the way back nor what is registered says of a packet; "" for nothing."""
+    source, there = endpoints[pair[0]], walks.expected(endpoints[pair[1]])
+    end = egress[pair].tunnelled_to({there.vtep})
+    at = canonical(source.underlay)
+    reverse = egress.get((pair[1], pair[0]))
+    back = reverse.tunnelled_to({at}) if reverse is not None else None
+    if end is None or back is None:
+        return "in a way of its own"
+    if end.tun_src and canonical(end.tun_src) != at:
+        return f"from {end.tun_src}"
+    if end.nw_dst_by and there.address not in {"", destination(end.header)}:
+        return f"to {destination(end.header)}"
+    if bool(end.eth_dst_by) != bool(back.eth_dst_by):
+        return "by a router"  # each way has one, or none
+    if end.tun_id != back.tun_id and not may_differ(end, back):
+        return f"with VNI {end.tun_id}"
+    return ""
 
 
 def _with_vni(

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.intake.places import met
 from analyzer.localize.incidence import BLOCK, Incidence, Ints, Route, grown
 from netagent.model.topology import DeclaredTopology
 
@@ -26,6 +27,14 @@ NEVER_NS = np.iinfo(np.int64).min
 Rows = NDArray[np.int32]
 Numbers = NDArray[np.int32]
 Mask = NDArray[np.bool_]
+Hashes = NDArray[np.uint64]
+
+GOLDEN = np.uint64(0x9E37_79B9_7F4A_7C15)
+"""An odd number whose bits are in no order: 2**64 divided by the golden ratio."""
+
+
+def _none() -> tuple[Hashes, Ints]:
+    return np.zeros(0, np.uint64), np.zeros(0, np.int64)
 
 
 @dataclass(slots=True)
@@ -82,7 +91,7 @@ class RouteTable(Sequence[Route]):
     """Routes, each once; as a sequence it has them by name."""
 
     FORGOTTEN: ClassVar[frozenset[str]] = frozenset(
-        {"incidence", "_row", "turned", "_routes", "_of", "_since_ns"}
+        {"incidence", "_row", "_many", "_gathered", "turned", "_routes", "_of", "_since_ns"}
     )
     """What no recording holds, since it follows from the routes, or earlier versions' only."""
 
@@ -96,6 +105,12 @@ class RouteTable(Sequence[Route]):
     """Numbers of the addresses that answered, one route after the other."""
     _begins: Ints = field(default_factory=lambda: np.zeros(1025, np.int64))
     _row: dict[bytes, int] = field(default_factory=dict)
+    """Who answered on a route, in order -> its row; without those in `_many`."""
+    _many: tuple[Hashes, Ints] = field(default_factory=_none)
+    """Hashes of routes, in order, each once, and their rows. Of two million, keys of a dictionary
+    take 0.3 GB, and a second of a start."""
+    _gathered: int = 0
+    """How many rows there were when they were last gathered there."""
 
     def __len__(self) -> int:
         return self._size
@@ -148,30 +163,70 @@ class RouteTable(Sequence[Route]):
                 answered[place] = self._answered(routes[place])
                 stood_in[place] = len(answered[place]) == len(routes[place])
             return self.rows(answered)[0], stood_in
-        if not self._row:
-            mine = enumerate(_keys(self._hops, self._begins, len(self)))
-            self._row = {b"": NO_ROUTE} | {key: row for row, key in mine}
-        keys = _keys(hops, begins, len(routes))
-        if not self._row.keys() >= set(keys):
-            self._add(keys, hops, lengths)
-        return np.array([self._row[key] for key in keys], np.int32), stood_in
+        if not self._row or len(self) - self._gathered > max(BLOCK, self._gathered // 2):
+            self._gather()
+        known = self._among_many(hops, lengths)
+        missing = np.flatnonzero(known == NO_ROUTE)
+        if len(missing):
+            known[missing] = self._rows_by_key(_keys(hops, begins, len(routes)), missing, hops, of)
+        return known, stood_in
 
-    def _add(self, keys: list[bytes], hops: Numbers, lengths: Ints) -> None:
-        new = list[int]()
-        for place, key in enumerate(keys):
-            if key not in self._row:
-                self._row[key] = len(self) + len(new)
-                new.append(place)
-        mine = np.zeros(len(keys), np.bool_)
-        mine[new] = True
+    def _rows_by_key(self, keys: list[bytes], which: Ints, hops: Numbers, of: Ints) -> Rows:
+        """Return the rows of routes that are not among `_many`, new ones where they have none.
+
+        `of` (n_hops,) says which route each of `hops` is on, and `which` (n,) are wanted.
+        """
+        wanted = [keys[place] for place in which.tolist()]
+        if not self._row.keys() >= set(wanted):
+            new = dict[bytes, int]()
+            for key, place in zip(wanted, which.tolist(), strict=True):
+                if key not in self._row:
+                    new.setdefault(key, place)
+            self._add(new, hops, of)
+        return np.array([self._row[key] for key in wanted], np.int32)
+
+    def _add(self, new: Mapping[bytes, int], hops: Numbers, of: Ints) -> None:
+        self._row.update(zip(new, range(len(self), len(self) + len(new)), strict=True))
+        mine = np.zeros(int(of[-1]) + 1, np.bool_)
+        mine[list(new.values())] = True
+        lengths = np.bincount(of)[mine]
         first, size = int(self._begins[len(self)]), len(self) + len(new)
-        ends = first + np.cumsum(lengths[mine])
-        self._hops = grown(self._hops, first + int(lengths[mine].sum()))
-        self._hops[first : first + int(lengths[mine].sum())] = hops[np.repeat(mine, lengths)]
+        ends = first + np.cumsum(lengths)
+        self._hops = grown(self._hops, int(ends[-1]))
+        self._hops[first : ends[-1]] = hops[mine[of]]
         self._begins = grown(self._begins, size + 1)
         self._begins[len(self) + 1 : size + 1] = ends
         self.crossed_ns = grown(self.crossed_ns, size, NEVER_NS)
         self._size = size
+
+    def _gather(self) -> None:
+        """Have all rows where they can be looked up."""
+        begins = self._begins[: len(self) + 1]
+        hashes = _hashes(self._hops[: begins[-1]], np.diff(begins))
+        order = hashes.argsort(kind="stable")
+        hashes = hashes.take(order)
+        is_first = np.ones(len(hashes), np.bool_)
+        np.not_equal(hashes[1:], hashes[:-1], out=is_first[1:])
+        self._many, self._gathered = (hashes[is_first], order[is_first]), len(self)
+        others = order[~is_first].tolist()
+        self._row = {b"": NO_ROUTE} | {self._of(row).tobytes(): row for row in others}
+
+    def _among_many(self, hops: Numbers, lengths: Ints) -> Rows:
+        """Return the rows (n,) of routes that are among `_many`, NO_ROUTE of all others."""
+        hashes, rows = self._many
+        if not len(hashes):
+            return np.full(len(lengths), NO_ROUTE, np.int32)
+        sought = _hashes(hops, lengths)
+        place = np.minimum(hashes.searchsorted(sought), len(hashes) - 1)
+        row = rows.take(place)
+        same = hashes.take(place) == sought
+        same &= self._begins.take(row + 1) - self._begins.take(row) == lengths
+        of = np.repeat(np.arange(len(lengths)), lengths)
+        places = _places(lengths)
+        ours = same[of]
+        theirs = self._hops[self._begins[row][of[ours]] + places[ours]]
+        same[of[ours][theirs != hops[ours]]] = False
+        return np.where(same & (lengths > 0), row, NO_ROUTE).astype(np.int32)
 
     def _answered(self, hops: Route) -> Route:
         """Return who answered for itself, "" for routers that the one before them spoke for."""
@@ -183,7 +238,11 @@ class RouteTable(Sequence[Route]):
 
     def cover(self) -> None:
         """Have all rows in the incidence."""
-        for first in range(len(self.incidence), len(self), BLOCK):
+        known = len(self.incidence)
+        if len(self) - known > BLOCK:
+            routers = int(self._begins[len(self)] - self._begins[known])
+            self.incidence.reserve(len(self) - known, routers)
+        for first in range(known, len(self), BLOCK):
             begins = self._begins[first : min(len(self), first + BLOCK) + 1]
             hops = self.routers.named(self._hops[begins[0] : begins[-1]])
             self.incidence.enter(self.routers.names, hops.astype(np.int64), begins - begins[0])
@@ -225,8 +284,8 @@ class RouteTable(Sequence[Route]):
         table = RouteTable(Routers(self.routers.declared))
         lengths = self._begins[1 : len(self) + 1] - self._begins[: len(self)]
         hops = self._hops[: self._begins[len(self)]][np.repeat(kept, lengths)]
-        met, place = np.unique(hops, return_inverse=True)
-        numbers = table.routers.numbers([self.routers.names[hop] for hop in met.tolist()])
+        found, place = met(hops, len(self.routers.names))
+        numbers = table.routers.numbers([self.routers.names[hop] for hop in found.tolist()])
         table._hops, table._size = numbers[place], len(places)
         table._begins = np.concatenate([[0], np.cumsum(lengths[places])])
         table.crossed_ns = self.crossed_ns[places]
@@ -250,11 +309,11 @@ class RouteTable(Sequence[Route]):
         ends = np.flatnonzero(~turned & (shown > 0) & (shown < count))
         hops = (self._hops[first[ends] + shown[ends] + n].astype(np.int64) for n in (-1, 0))
         keys = next(hops) << 32
-        met, place_of = np.unique(keys + next(hops), return_inverse=True)
+        links, place_of = np.unique(keys + next(hops), return_inverse=True)
         gap = np.full(len(rows), -1, np.int64)
         gap[ends] = place_of.reshape(-1)
         names = self.routers.names
-        return turned, ([(names[k >> 32], names[k & 0xFFFF_FFFF]) for k in met.tolist()], gap)
+        return turned, ([(names[k >> 32], names[k & 0xFFFF_FFFF]) for k in links.tolist()], gap)
 
     def columns(self) -> Mapping[str, NDArray[Any]]:
         """Return the routes as `localize.saved.COLUMNS` has them."""
@@ -271,6 +330,7 @@ class RouteTable(Sequence[Route]):
         self._hops, self._size = self.routers.numbers(names)[columns["hops"]], len(lengths)
         self._begins = np.concatenate([[0], np.cumsum(lengths)])
         self.crossed_ns = columns["crossed_ns"].copy()
+        self._gather()
 
     def _of(self, row: int) -> Numbers:
         return self._hops[self._begins[row] : self._begins[row + 1]]
@@ -332,6 +392,33 @@ class Directions:
         """Take new rows of the routes, as `RouteTable.only` returned them."""
         now = np.append(now, np.int32(NO_ROUTE))  # which -1 is the place of
         self.newest, self.latest = now[self.newest], now[self.latest]
+
+
+def _places(lengths: Ints) -> Ints:
+    """Return (n_hops,) the place of each router on its route."""
+    return np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+
+
+def _hashes(hops: Numbers, lengths: Ints) -> Hashes:
+    """Return a number (n,) for each route, most likely another one for another route."""
+    found = np.zeros(len(lengths), np.uint64)
+    ends = np.cumsum(lengths)
+    # Of a million routes at once, what is counted here would be the most that a judge ever needs.
+    for first in range(0, len(lengths), BLOCK):
+        some = slice(first, first + BLOCK)
+        begin, end = ends[first] - lengths[first], ends[some][-1]
+        found[some] = _hashed(hops[begin:end], lengths[some])
+    return found
+
+
+def _hashed(hops: Numbers, lengths: Ints) -> Hashes:
+    odd = (2 * _places(lengths).astype(np.uint64) + 1) * GOLDEN
+    mixed = (hops.astype(np.uint64) + 1) * odd
+    mixed = (mixed ^ (mixed >> np.uint64(31))) * GOLDEN
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed, dtype=np.uint64)])
+    ends = np.cumsum(lengths)
+    found: Hashes = sums[ends] - sums[ends - lengths]
+    return found ^ (found >> np.uint64(29))
 
 
 def _keys(hops: Numbers, begins: Ints, size: int) -> list[bytes]:

@@ -355,7 +355,7 @@ class Traced:
         place = np.full(len(taken), -1)
         place[numbers] = np.arange(len(numbers))
         ends, port = self.numbers.ends(numbers), self.numbers.ports(numbers)
-        met, at = np.unique(ends, return_inverse=True)
+        named, at = met(ends.reshape(-1), self.numbers.endpoints)
         source, target = at.reshape(ends.shape)
         before = [
             (2 * place[key >> 1] + key % 2, *e) for key, each in self._earlier.items() for e in each
@@ -374,7 +374,7 @@ class Traced:
         }  # fmt: skip
         return SavedRoutes(
             at_ns,
-            tuple(map(self.numbers.endpoint, met.tolist())),
+            tuple(map(self.numbers.endpoint, named.tolist())),
             tuple(routes.routers.names),
             dict(self.leaf_of),
             {name: columns[name].reshape(-1).astype(dtype) for name, dtype in COLUMNS.items()},
@@ -395,7 +395,9 @@ class Traced:
         taken = Directions()
         taken.cover(numbers)
         taken.newest[:, numbers], taken.since_ns[:, numbers] = newest, since_ns
-        taken.latest[:, numbers], taken.seen_ns[:, numbers] = latest, seen_ns
+        taken.latest[:, numbers] = latest
+        # A clock was ahead: a trace that outlives its flow's number would be another flow's.
+        taken.seen_ns[:, numbers] = np.minimum(seen_ns, saved.at_ns)
         self._taken, self.leaf_of = taken, dict(saved.leaf_of)
         self.routes.put(saved.names, columns)
         names = [saved.names[each] for each in columns["left"].tolist()]

@@ -6,12 +6,12 @@ Sums alone tell who entered fewer collectives than others: `Keeper.log` is a log
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from analyzer.operators.log import UNKNOWN, Group, Kind, Log, Place, State, log_of
+from netagent.wire.operators import MOST_NAMED, OperatorProcess
 from netagent.wire.operators import MOST_PROCESSES as MOST_SAID
-from netagent.wire.operators import OperatorProcess
 
 FORGET_NS = 600_000_000_000
 """Nanoseconds for which the last word of a process is kept. Chosen: who asks about a job that just
@@ -23,6 +23,9 @@ MOST_OF_HOST = 4 * MOST_SAID
 Chosen: three restarts of all that a window names. So no host takes the room of others."""
 MOST_ROWS = 64
 """Most rows of a process: pairs of group and operation, the longest ones; and most groups."""
+MOST_MEMBERS_OF_HOST = 2 * MOST_NAMED
+"""Most members of all groups that a host's processes say; groups beyond that have none named.
+Chosen: what a window may name, and as much of jobs of before; some 20 MB of memory."""
 ANEW = 0.5
 """Part of its newest number, up to which what ends in a group is of another group of that name.
 Chosen: whoever waits late for something does so some operations later, not half of all."""
@@ -135,6 +138,22 @@ class Keeper:
                 longest = sorted(each.rows, key=lambda row: -row.told.sum_us)
                 known.rows = tuple(longest[:MOST_ROWS])
             self._follow(each, known, same)
+        if same:
+            self._bound_members(host)
+
+    def _bound_members(self, host: str) -> None:
+        """Forget who is in the groups of a host that name too many; those said last lose first."""
+        left, counted = MOST_MEMBERS_OF_HOST, set[int]()
+        for job, key in self._of_host[host]:
+            groups = self._jobs[job][key].groups
+            for name, group in groups.items():
+                if id(group) in counted or not group.members:
+                    continue
+                if len(group.members) > left:
+                    groups[name] = replace(group, members=())
+                else:
+                    counted.add(id(group))
+                    left -= len(group.members)
 
     def _has_room(self, host: str) -> bool:
         mine = self._of_host.get(host, {})

@@ -137,6 +137,9 @@ class Log:
     at_rest: bool = False
     """Whether it was written as a watchdog does, once a job has stood still for minutes. Who asks a
     job at work may get one like it."""
+    is_whole: bool = True
+    """Whether it has all in which ranks may have waited for each other. Where it has not, what is
+    between two operators is not a rank's own work."""
     source: str = ""
     """What wrote it: `flight-recorder`, `nccl-inspector`, `hooks`, `uprobes`, `import`."""
     notes: tuple[str, ...] = ()

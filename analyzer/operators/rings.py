@@ -11,7 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.operators.log import NEVER, UNKNOWN, Group, GroupKind, Log, Place, State, log_of
+from analyzer.operators.joined import UNSEEN, Stated, resolved
+from analyzer.operators.log import (
+    NEVER,
+    UNKNOWN,
+    Group,
+    GroupKind,
+    Kind,
+    Log,
+    Place,
+    State,
+    log_of,
+)
 from netagent_torch import form
 
 AWAITED_NS = 100_000
@@ -20,6 +31,12 @@ MOST_RANKS = 1 << 20
 MOST_NAMES = 4096
 """Most operations and groups of a ring. Chosen: several times what a job has."""
 MOST_TEXT = 64
+STANDS, STANDS_NS, MOST_STANDS_NS = 3, 5_000_000_000, 60_000_000_000
+"""How many times as long as its longest pause a job has to do nothing to stand still, but at least,
+and at most, so many nanoseconds. Chosen: steps take seconds, and who reads rings can read again."""
+MOST_ENDS = 64
+"""Most connections that a rank states of a group. Chosen: more than `bpf.trace.contexts` reads."""
+_END = 3  # place, own address, the member's
 NO_GROUP = 0xFFFF
 PROBES = "uprobes"
 
@@ -42,13 +59,18 @@ class _Said:
     source: str = "hooks"
     ops: dict[int, str] = field(default_factory=dict)
     groups: dict[int, Group] = field(default_factory=dict)
+    is_whole: bool = False
+    """Of probes: whether they see all in which the process may wait."""
+    stated: dict[int, Stated] = field(default_factory=dict)
+    """Of probes: by group, by which it is known to be that of others."""
 
 
-def log(files: Mapping[str, bytes]) -> Log:
+def log(files: Mapping[str, bytes], *, now_ns: int | None = None) -> Log:
     """Return the log of rings, by any names. Raises ValueError where none of them is a ring.
 
     Of several jobs, that of most processes is taken; of two rings of one rank, the one that is
-    named first. Notes say what was left out.
+    named first. Where they were read at `now_ns` (Unix) of a job that is at work, what is under way
+    is left out: some rings are read before others. Notes say what was left out.
     """
     notes: list[str] = []
     read: list[tuple[str, _Said, form.Head, NDArray[Any]]] = []
@@ -65,6 +87,7 @@ def log(files: Mapping[str, bytes]) -> Log:
     known: dict[str, Group] = {}
     ranks: set[int] = set()
     silent, world, source = list[int](), 0, "hooks"
+    stated, whole = dict[int, Stated](), True
     for name, said, head, records in read:
         if said.job != job or said.rank < 0 or said.rank in ranks:
             notes.append(f"{name} is left out: rank {said.rank} of {said.job}")
@@ -78,14 +101,43 @@ def log(files: Mapping[str, bytes]) -> Log:
         if head.left_out:
             notes.append(f"rank {said.rank}: {head.left_out} operations were not recorded")
         parts.append(_columns(said, head, records, groups, known, ops))
+        stated |= {groups[said.groups[number].name]: each for number, each in said.stated.items()}
+        whole &= said.is_whole or source != PROBES
     columns = {each: np.concatenate([part[each] for part in parts]) for each in parts[0]} if parts \
         else {"rank": np.empty(0, np.int64)}  # fmt: skip
+    kept = tuple(known[each] for each in groups)
+    columns, left_out = _done(columns, now_ns)
+    if source == PROBES and parts:
+        columns, kept, all_known = resolved(columns, kept, stated, world)
+        whole &= all_known and UNSEEN not in {tuple(ops)[op] for op in set(columns["op"].tolist())}
     return log_of(
-        columns, ops=tuple(ops) or ("",), groups=tuple(known[each] for each in groups),
+        columns, ops=tuple(ops) or ("",), groups=kept, is_whole=whole,
         world=world, places={rank: Place() for rank in ranks}, silent=tuple(silent),
         unseen=tuple(rank for rank in range(world) if rank not in ranks), source=source,
-        notes=tuple(notes),
+        notes=(*notes, *left_out),
     )  # fmt: skip
+
+
+def _done(
+    columns: dict[str, NDArray[Any]], now_ns: int | None
+) -> tuple[dict[str, NDArray[Any]], list[str]]:
+    """Return what has ended, and that the rest was left out; all of it where the job stands still.
+
+    It stands still if nothing has begun or ended for much longer than ever before, or a collective
+    has been under way for so long.
+    """
+    over = columns.get("ended_ns", np.zeros(0)) != NEVER
+    if now_ns is None or over.all() or not over.any():
+        return columns, []
+    instants = np.sort(np.concatenate([columns["started_ns"], columns["ended_ns"][over]]))
+    long_ns = min(max(STANDS * int(np.diff(instants).max()), STANDS_NS), MOST_STANDS_NS)
+    since_ns = now_ns - int(instants[-1])
+    held = columns["started_ns"][~over & (columns["kind"] == Kind.COLLECTIVE)]
+    if abs(since_ns) >= long_ns or (len(held) and now_ns - int(held.min()) >= long_ns):
+        return columns, []
+    said = f"{int((~over).sum())} operators under way are left out: the job was at work"
+    kept = {name: values[over] for name, values in columns.items()}
+    return kept, [f"{said} {max(0.0, since_ns / 1e9):.1f} s before; read again if it stands still"]
 
 
 def _read(data: bytes) -> tuple[_Said, form.Head, NDArray[Any]]:
@@ -126,6 +178,8 @@ def _said(lines: Iterable[Mapping[str, Any]]) -> _Said:
             )
             said.rank = _number(line.get("rank"), UNKNOWN)
             said.world = _number(line.get("world"), 0)
+        elif "whole" in line:
+            said.is_whole = line["whole"] is True
         elif "op" in line and len(said.ops) < MOST_NAMES:
             said.ops[_number(line["op"], UNKNOWN)] = _text(line.get("name"))
         elif "group" in line and len(said.groups) < MOST_NAMES:
@@ -141,12 +195,28 @@ def _add_group(said: _Said, line: Mapping[str, Any]) -> None:
         return
     name, given = _text(line.get("name")), line.get("members")
     if said.source == PROBES:  # an address: the same group has another one at another rank
-        of_all = said.world > 0 and line.get("size") == said.world
-        name = "world" if of_all else f"{said.rank}.{name}"
+        stated = _stated(line)
+        if stated is not None:
+            said.stated[number] = stated
+        of_all = stated is None and said.world > 0 and line.get("size") == said.world
+        name = "world" if of_all else f"{said.rank}.{number}.{name}"
     ranks = [_number(each, UNKNOWN) for each in given] if isinstance(given, list) else []
     members = tuple(sorted(set(ranks))) if min(ranks, default=UNKNOWN) >= 0 else ()
     kind = GroupKind.WORLD if said.world and len(members) == said.world else GroupKind.UNKNOWN
     said.groups[number] = Group(name, kind, members)
+
+
+def _stated(line: Mapping[str, Any]) -> Stated | None:
+    """Return by what a group that probes saw is known to be that of others."""
+    place, size = _number(line.get("place"), UNKNOWN), _number(line.get("size"), 0)
+    given = line.get("ends")
+    rows = [
+        each
+        for each in (given if isinstance(given, list) else [])[:MOST_ENDS]
+        if isinstance(each, list) and len(each) == _END and all(type(one) is int for one in each)
+    ]
+    ends = {at: (mine, its) for at, mine, its in rows if 0 <= at < size}
+    return Stated(place, size, ends) if 0 <= place < size and ends else None
 
 
 def _kind(text: str) -> GroupKind:
@@ -184,6 +254,9 @@ def _columns(
     until = np.where(seen, np.maximum(begun, ended), begun + np.maximum(0, held))
     over, offset = ended > 0, np.int64(_bounded(head.wall_ns - head.monotonic_ns))
     sequence = records["sequence"].astype(np.int64)
+    # Probes see when a transfer is waited for, and of one that is not there is nothing to wait for.
+    moves = np.isin(records["kind"], (form.SEND, form.RECV)) & (said.source == PROBES)
+    begun_only = np.where(moves & (waited == form.NEVER), int(State.UNKNOWN), int(State.STARTED))
     return {
         "rank": np.full(len(records), said.rank), "step": records["step"].clip(UNKNOWN),
         "kind": records["kind"], "op": named[records["op"]], "group": places[records["group"]],
@@ -192,7 +265,7 @@ def _columns(
         "sequence": np.where(sequence > 0, sequence, UNKNOWN),
         "enqueued_ns": begun + offset, "started_ns": begun + offset,
         "ended_ns": np.where(over, until + offset, NEVER),
-        "state": np.where(over, int(State.ENDED), int(State.STARTED)),
+        "state": np.where(over, int(State.ENDED), begun_only),
     }  # fmt: skip
 
 

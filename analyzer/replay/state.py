@@ -52,7 +52,7 @@ MOVED = {
 NEWER = {
     "_arrival", "_closing_ns", "_dead_before", "_delay", "_impaired_until_ns", "_learned",
     "_masked", "_rhythms", "_stepped_ns", "_arrived_ns", "_ingested_ns", "_new_flows",
-    "_differed", "_held",
+    "_differed", "_held", "_hurried_until_ns",
 }  # fmt: skip
 """Attributes of a diagnosis that earlier versions had not: they begin anew."""
 FORGOTTEN = {"observer", "_observed_ns", "_late", "_holders"}

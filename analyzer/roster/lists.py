@@ -135,6 +135,15 @@ class Lists:
         tasks = self._registry.tasks_of(host) & self._tasks.keys()
         return sum(len(self._tasks[t].hosts) for t in tasks if not self._declared(t)[0])
 
+    def extent(self, host: str) -> tuple[int, int]:
+        """Return how many endpoints of `host` may be probed, and how many targets it has at most.
+
+        Who has many of them in a large task has millions.
+        """
+        probing = self._probing(host)
+        targets = sum(len(self._groups[Group(each.task, each.id.rail)]) for each in probing)
+        return len(probing), targets
+
     def named(self, host: str) -> int:
         """Return what names the endpoints of `host` that may be probed."""
         return named(self._sources(host))

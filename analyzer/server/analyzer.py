@@ -48,7 +48,7 @@ from analyzer.server.comparing import DUMP_S, Comparisons
 from analyzer.server.controllers import Controller
 from analyzer.server.diagnosing import Diagnoses, Pair, Plain, waiting_for
 from analyzer.server.differing import Differing
-from analyzer.server.disk import SLOW_NS, Disk
+from analyzer.server.disk import SLOW_NS, Disk, why_late
 from analyzer.server.intended import Intended
 from analyzer.server.jobs import Jobs
 from analyzer.server.journal import Journal
@@ -85,9 +85,9 @@ REPLAY_NS = 120 * 10**9
 """Nanoseconds of stored summaries that the diagnosis reads again after a restart. Chosen: enough
 windows for baselines and paths; more delay the start."""
 
-REPLAY_BYTES = 256 << 20
+REPLAY_BYTES = 64 << 20
 """Bytes of those summaries, as stored, from which on it reads only what it does not hold. Chosen:
-three thousand RNICs' of that time, read within seconds; of more, the start would take a minute."""
+six thousand RNICs' of that time, read within ten seconds; of more, a start would take a minute."""
 
 HOUSEKEEPING_S = 60.0
 """Seconds between two deletions of what is older than its retention. Chosen: retention is hours,
@@ -231,7 +231,9 @@ class Analyzer:
             # That what it names can be read is known at the start.
             Api(config.controllers.kubernetes, path)
         mail = Mail(config.webhooks, path, clock, config.runbooks.pages)
-        store = Store(config.database, clock, counters.unreadable)
+        judge = Judge(open_link)
+        disk = Disk(refused=lambda wall_ns: judge.give(records.Impaired(now_ns=wall_ns)))
+        store = Store(config.database, clock, counters.unreadable, disk.synced.append)
         try:
             registry = TapedRegistry.restore(await store.hosts(), await store.tasks())
             stored = await store.incidents()
@@ -250,8 +252,6 @@ class Analyzer:
         )
         waiters = Waiters()
         fleet = Fleet(lambda host: _url(registry, host), trust.client if trust else None)
-        judge = Judge(open_link)
-        disk = Disk(refused=lambda wall_ns: judge.give(records.Impaired(now_ns=wall_ns)))
         journal = Journal(
             stored,
             # After what waits, also where the clock was set back: letters go by number.
@@ -597,15 +597,19 @@ class Analyzer:
         off_s = round(self.steady.off_ns / 1e9)
         clock = [f"its wall clock is off by {off_s} s: most hosts go by another time"]
         told = [*self.space.warnings(), *(clock if off_s else ())]
-        if self.storing_ns() >= SLOW_NS:
-            told.append("it stores late: its disk is slow, or busy; so is what it tells")
+        if (storing_ns := self.storing_ns()) >= SLOW_NS:
+            told.append(f"it stores late: {why_late(storing_ns, self.sync_ns())}")
         return [*told, *(self.kubernetes.warnings() if self.kubernetes else ())]
 
     def storing_ns(self) -> int:
         """Return how long a summary waited at most, lately, until it was stored."""
         now_ns, arriving_ns = self.clock(), self.service.arriving_ns()
         waiting_ns = 0 if arriving_ns is None else now_ns - arriving_ns
-        return max(waiting_ns, self.disk.longest_ns(now_ns))
+        return max(waiting_ns, self.disk.storing.ns(now_ns))
+
+    def sync_ns(self) -> int:
+        """Return how long a sync of the disk took at most, lately."""
+        return max(self.store.syncing_ns(), self.disk.sync_ns(self.clock()))
 
     def settled(self, error: str | None, wall_ns: int) -> None:
         """Note why a summary was not stored; None where it was."""

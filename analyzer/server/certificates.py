@@ -24,6 +24,11 @@ log = structlog.get_logger()
 MOST_VALID_S = 7 * 24 * 3600
 """Seconds that an invitation holds at most. Chosen: a rollout, and not for ever."""
 
+SIGNING_BYTES = 64 << 10
+"""What a certificate that is asked for counts of the bytes that its host may send. Chosen: one in
+two seconds for long, and each, made or refused, takes openssl a hundredth of a second; an agent
+asks once in a month, and again after ten seconds where it is refused."""
+
 
 class Invite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whom to invite, and for how long."""
@@ -90,7 +95,7 @@ async def renew(host: FromPath[str], request: Call) -> Response[bytes]:
     require_host(request, host)
     authority = _authority(analyzer)
     asked, payload = await read(request, Renew, max_bytes=MAX_REQUEST_BYTES)
-    analyzer.may_send(host, len(payload))
+    analyzer.may_send(host, SIGNING_BYTES + len(payload))
     addresses = sorted(filter(_is_address, caller_names(request) or ()))
     serial: str = request.scope["state"].get(PEER_SERIAL, "")
     async with analyzer.signing:

@@ -4,6 +4,7 @@
 Pure.
 """
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -12,6 +13,29 @@ MINUTE_NS = 60 * 10**9
 SLOW_NS = 2_000_000_000
 """Nanoseconds from which a write is told as slow. Chosen: a disk takes milliseconds, and the burst
 of a large cluster a second; a window waits for what is being stored."""
+SYNCS = 4
+"""Most syncs that a summary waits for, one after the other: of its bytes, of where they are, and
+both of those that were being stored when it came."""
+
+
+@dataclass(slots=True)
+class Longest:
+    """The longest of what took some time lately."""
+
+    _of: dict[int, int] = field(default_factory=dict)
+    """Minute, this one and the one before -> nanoseconds of the longest in it."""
+
+    def took(self, took_ns: int, now_ns: int) -> None:
+        """Note how long something took."""
+        minute = now_ns // MINUTE_NS
+        longest = max(took_ns, self._of.get(minute, 0))
+        before = self._of.get(minute - 1, 0)
+        self._of = {minute - 1: before, minute: longest}
+
+    def ns(self, now_ns: int) -> int:
+        """Return how long the longest of the newest minute or two took."""
+        minute = now_ns // MINUTE_NS
+        return max(self._of.get(each, 0) for each in (minute - 1, minute))
 
 
 @dataclass(slots=True)
@@ -25,10 +49,14 @@ class Disk:
     """When it began to refuse; None while it takes all."""
     refusals: int = 0
     """How often it refused since the start."""
+    storing: Longest = field(default_factory=Longest)
+    """How long it was until something was stored."""
+    syncing: Longest = field(default_factory=Longest)
+    """How long the disk took to sync; kept as long as what waited for it."""
+    synced: deque[int] = field(default_factory=lambda: deque(maxlen=1024))
+    """Nanoseconds of syncs since something was stored last, by the thread that made them."""
     _errors: dict[str, str] = field(default_factory=dict)
     """Kind of what is refused -> why."""
-    _longest: dict[int, int] = field(default_factory=dict)
-    """Minute, this one and the one before -> nanoseconds that the longest write in it took."""
 
     @property
     def takes(self) -> bool:
@@ -58,13 +86,20 @@ class Disk:
         return was_refused and not self._errors
 
     def took(self, took_ns: int, now_ns: int) -> None:
-        """Note how long it was until something was stored."""
-        minute = now_ns // MINUTE_NS
-        longest = max(took_ns, self._longest.get(minute, 0))
-        before = self._longest.get(minute - 1, 0)
-        self._longest = {minute - 1: before, minute: longest}
+        """Note how long it was until something was stored, and the syncs of it."""
+        before_ns = self.syncing.ns(now_ns) if took_ns >= SLOW_NS else 0
+        syncs = [self.synced.popleft() for _ in range(len(self.synced))]
+        self.syncing.took(max(before_ns, *syncs, 0), now_ns)
+        self.storing.took(took_ns, now_ns)
 
-    def longest_ns(self, now_ns: int) -> int:
-        """Return how long the longest write of the newest minute or two took."""
-        minute = now_ns // MINUTE_NS
-        return max(self._longest.get(each, 0) for each in (minute - 1, minute))
+    def sync_ns(self, now_ns: int) -> int:
+        """Return how long the longest sync of the newest minute or two took."""
+        return max(self.syncing.ns(now_ns), max(self.synced, default=0))
+
+
+def why_late(storing_ns: int, sync_ns: int) -> str:
+    """Return why it took so long until something was stored, in words."""
+    if SYNCS * sync_ns * 2 >= storing_ns:  # half of it, or more
+        return "its disk is slow, or busy; so is what it tells"
+    said = f"its disk takes {sync_ns / 1e9:.2f} s at most"
+    return f"not by its disk ({said}), so by too little CPU, most likely; so is what it tells"

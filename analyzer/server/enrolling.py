@@ -122,7 +122,7 @@ class Enrolling:
         if asked == ("GET", "/v1/ca"):
             return 200, encode({"ca": authority.ca.read_text()}, ContentType.JSON)
         if asked != ("POST", "/v1/enrol"):
-            return 404, _told("nothing is here", "GET /v1/ca, POST /v1/enrol")
+            return 404, _told("hosts enrol here", "the API has a port of its own, such as 8420")
         message = decode(await _body(receive), Enrol, ContentType.JSON)
         async with self._analyzer.signing:
             host, signed, address = await asyncio.to_thread(

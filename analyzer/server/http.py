@@ -10,6 +10,7 @@ from litestar.params import QueryParameter
 
 from analyzer.server.analyzer import Analyzer
 from analyzer.server.problems import Problem
+from netagent.model.errors import LocalProtocolError, RemoteProtocolError
 from netagent.wire.codec import MAX_BODY_BYTES, ContentType, decode, encode
 
 T = TypeVar("T")
@@ -51,7 +52,10 @@ async def read(
     if form is ContentType.MSGPACK:
         return decode(body, part or kind, form, max_bytes=max_bytes), body
     message = decode(body, kind, form, max_bytes=max_bytes)
-    return message, encode(message)
+    try:
+        return message, encode(message)
+    except LocalProtocolError as error:  # JSON has integers of any size
+        raise RemoteProtocolError(str(error)) from error
 
 
 async def body_of(request: Call, forms: tuple[ContentType, ...]) -> bytes:

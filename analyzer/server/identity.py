@@ -11,6 +11,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from analyzer.config import Config, Tls, is_loopback
 from analyzer.fleet import certificate_names
+from analyzer.server.joined import Joined
 from analyzer.server.problems import Problem
 from analyzer.server.sight import Sight, sight_of
 from netagent.model.errors import ConfigError
@@ -46,7 +47,8 @@ class IdentifiedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn types it
         """Note the peer's name; every request of the connection finds it in its state."""
-        super().connection_made(transport)
+        self._joined = Joined(transport, self.loop)
+        super().connection_made(self._joined)
         peer = transport.get_extra_info("ssl_object")
         self.certificate = certificate = (peer.getpeercert() or {}) if peer is not None else None
         name = common_name(certificate) if certificate is not None else None
@@ -73,6 +75,11 @@ class IdentifiedProtocol(HttpToolsProtocol):
         """Let the name have another connection."""
         self._leave()
         super().connection_lost(exc)
+
+    def eof_received(self) -> None:
+        """Send what is written: behind an end that nobody holds up the connection is closed."""
+        self._joined.flush()
+        super().eof_received()
 
     def data_received(self, data: bytes) -> None:
         """Take what came, unless that is more than any message has."""

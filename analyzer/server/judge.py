@@ -67,6 +67,7 @@ class Judge:
         self._link: Link | None = None
         self._held: list[bytes] | None = None
         """Frames of what happened while a new judge is told what was before."""
+        self._held_bytes = 0
         self._lasting: dict[object, records.Record] = {}
         """What each new judge is told: the newest trouble of the analyzer itself, by whether it
         stood still, and what differs between controllers and their hosts."""
@@ -84,7 +85,7 @@ class Judge:
     def backlog_bytes(self) -> int:
         """Return the bytes that wait for the judge."""
         waiting = self._link.backlog_bytes if self._link is not None else 0
-        return waiting + sum(map(len, self._held or ()))
+        return waiting + self._held_bytes  # each delivery asks
 
     def late_ns(self, now_ns: int) -> int:
         """Return for how long the judge has been at the step under way; 0 without one."""
@@ -99,7 +100,7 @@ class Judge:
         await self._start()
 
     async def _start(self) -> None:
-        self._held = []
+        self._held, self._held_bytes = [], 0
         self._link = link = await self._open_link()
         self.starts += 1
         try:
@@ -124,7 +125,7 @@ class Judge:
         async for message in self._recall(since):
             link.send(messages.framed(message))
             await link.drain()  # what is remembered must not fill the memory
-        held, self._held = self._held, None
+        held, self._held, self._held_bytes = self._held, None, 0
         for frame in [*map(messages.framed, self._lasting.values()), *(held or ())]:
             link.send(frame)
 
@@ -151,7 +152,7 @@ class Judge:
             self._take(await link.receive())
 
     async def _drop(self) -> None:
-        link, self._link, self._held = self._link, None, None
+        link, self._link, self._held, self._held_bytes = self._link, None, None, 0
         self.pid = None
         self._end_step()
         for query, waiting in self._queries.items():
@@ -177,6 +178,7 @@ class Judge:
             self._lasting[type(record)] = record
         if self._held is not None:
             self._held.append(frame)
+            self._held_bytes += len(frame)
         elif self._link is not None:
             self._link.send(frame)
 

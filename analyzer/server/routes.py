@@ -72,6 +72,11 @@ takes less than 1 ms each, so that the start of a task of 600 hosts takes a fift
 MOST_WAIT_S = 3.0
 """Seconds, at most, of both. Chosen: less than agents wait for the news of what they registered."""
 
+SOURCE_BYTES, TARGET_BYTES = 128, 1 << 10
+"""What an answer counts of what its caller may send: bytes for each endpoint of the host that
+follows its list, and for each target of a list that is made whole. Chosen: as the first has them,
+and what a target takes of memory; one that asks without pause has a few hundredths of a core."""
+
 RECORDING_CHUNK_BYTES = 1 << 20
 """Bytes of a recording sent at a time. Chosen: bounds memory per download."""
 
@@ -131,6 +136,7 @@ SUMMARY_EXAMPLE = {
         200: gives("It was taken.", Registered, {"sources": 3605154400000}),
         400: PROBLEM,
         403: PROBLEM,
+        503: PROBLEM,
     },
     tags=["agents"],
 )
@@ -138,11 +144,12 @@ async def register(host: FromPath[str], request: Call) -> Response[bytes]:
     """Register all endpoints of a host; what is missing is deregistered."""
     require_host(request, host)
     analyzer = analyzer_of(request)
-    registration, payload = await read(request, Registration)
+    # Before it is read: what makes no sense costs as much.
+    analyzer.may_send(request.scope["state"].get(PEER), len(await request.body()))
+    registration, _ = await read(request, Registration)
     if registration.host != host:
         raise RemoteProtocolError(f"registration of {registration.host!r} at the path of {host!r}")
     check_rpc_url(registration.rpc_url, caller_names(request))
-    analyzer.may_send(request.scope["state"].get(PEER), len(payload))
     analyzer.admit(analyzer.clock())
     analyzer.counters.registrations += 1
     return reply(request, await analyzer.service.register(registration, analyzer.clock()))
@@ -150,13 +157,15 @@ async def register(host: FromPath[str], request: Call) -> Response[bytes]:
 
 @get(
     "/v1/hosts/{host:str}/pinglist",
-    responses={200: gives("The list, whole.", PingList, PINGLIST_EXAMPLE)},
+    responses={200: gives("The list, whole.", PingList, PINGLIST_EXAMPLE), 503: PROBLEM},
     tags=["agents"],
 )
 async def pinglist(host: FromPath[str], request: Call) -> Response[bytes]:
     """Return the host's ping list, for people: what its agent makes of what it follows."""
     analyzer = analyzer_of(request)
     require_host(request, host, analyzer.config.admins)
+    _, targets = analyzer.lists.extent(host)
+    analyzer.may_send(request.scope["state"].get(PEER), TARGET_BYTES * targets)
     return reply(request, analyzer.lists.pinglist(host))
 
 
@@ -169,6 +178,7 @@ async def pinglist(host: FromPath[str], request: Call) -> Response[bytes]:
         204: gives("Nothing did.", None),
         400: PROBLEM,
         403: PROBLEM,
+        503: PROBLEM,
     },
     tags=["agents"],
 )
@@ -176,6 +186,9 @@ async def follow(host: FromPath[str], request: Call) -> Response[bytes]:
     """Return what changed of the host's ping list, once it differs from what the agent has."""
     analyzer = analyzer_of(request)
     require_host(request, host)
+    sources, _ = analyzer.lists.extent(host)
+    size = len(await request.body()) + SOURCE_BYTES * sources
+    analyzer.may_send(request.scope["state"].get(PEER), size)
     asked, _ = await read(request, Follow, max_bytes=MAX_FOLLOW_BYTES)
     check_schema(asked.schema)
     deadline_s = asyncio.get_running_loop().time() + asked.wait_s
@@ -444,6 +457,7 @@ async def status(request: Call) -> Response[bytes]:
                 "error": analyzer.disk.error,
                 "incidents_not_stored": analyzer.journal.unstored,
                 "storing_ns": analyzer.storing_ns(),
+                "sync_ns": analyzer.sync_ns(),
                 **analyzer.space.told(),
             },
             "judge": {

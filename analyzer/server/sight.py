@@ -4,6 +4,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from analyzer.server.problems import Problem
 from netagent.model.ids import EndpointId
@@ -16,6 +17,16 @@ PORT = "port "
 """How a controller's port is named, as a part of a controller."""
 UNWATCHED = "{} is not watched"
 ELSEWHERE = "a container is at fault that may be another tenant's"
+
+
+MOST_KNOWN = 1 << 14
+"""Tasks of which it is remembered who may see them. Chosen: some MB. A tenant may ask for thousands
+of incidents at once, each of a hundred pairs, and have many patterns."""
+
+
+@lru_cache(MOST_KNOWN)
+def _matches(patterns: tuple[str, ...], task: str) -> bool:
+    return any(fnmatchcase(task, each) for each in patterns)
 
 
 @dataclass(frozen=True)
@@ -31,7 +42,7 @@ class Sight:
 
     def sees(self, task: str) -> bool:
         """Return whether a task may be seen."""
-        return self.patterns is None or any(fnmatchcase(task, each) for each in self.patterns)
+        return self.patterns is None or _matches(self.patterns, task)
 
     def incident(
         self,

@@ -14,6 +14,7 @@ from statistics import median_low
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.operators.agreeing import PROBES
 from analyzer.operators.log import UNKNOWN, GroupKind, Kind, Log, Place, State, log_of
 from analyzer.skeleton.infer import Skeleton
 from analyzer.skeleton.logged import Ends, logged
@@ -140,6 +141,8 @@ def _seen_in(records: Log) -> NDArray[np.int64]:
 
 def _lack(given: Given, members: Collection[Endpoint]) -> str:
     """Return what is not known of what the job exchanges; empty where all is."""
+    if given.records.source == PROBES:
+        return "sums of what probes see do not say who is in a group"
     unseen = given.transferring - set(given.records.rank[_direct(given.records)].tolist())
     if unseen:
         return f"to whom {len(unseen)} ranks send is not in their records"

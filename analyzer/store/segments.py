@@ -10,9 +10,10 @@ import contextlib
 import os
 import struct
 import zlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic_ns
 
 from analyzer.store.space import Room
 from netagent.model.errors import RemoteProtocolError
@@ -41,11 +42,18 @@ class Place:
 class Segments:
     """The files of one database. One thread writes; any may read."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, synced: Callable[[int], None] = lambda _: None) -> None:
+        """Begin with a new file of `folder`; `synced` is told how many ns each sync took."""
+        self._folder, self._synced = folder, synced
         self._number, self._end = -1, 0
         """The newest file, and where it ends; -1 before the first write."""
         self._most = SEGMENT_BYTES
+        self._syncing_since_ns: int | None = None
+
+    def syncing_ns(self) -> int:
+        """Return for how long the disk has been syncing; 0 where it does not."""
+        since_ns = self._syncing_since_ns  # of the thread that writes
+        return 0 if since_ns is None else monotonic_ns() - since_ns
 
     def places(self, lengths: Iterable[int]) -> list[Place]:
         """Return where payloads of these lengths will be, if they are written next."""
@@ -70,7 +78,7 @@ class Segments:
             for place, payload in payloads:
                 frame = HEAD.pack(len(payload), zlib.crc32(payload)) + payload
                 _write_all(file, frame, place.offset)
-            os.fdatasync(file)
+            self._sync(file)
             if not self._end:
                 self._sync_folder()  # or a power cut could lose the name of a new file
         except OSError:
@@ -128,6 +136,14 @@ class Segments:
     def path(self, number: int) -> Path:
         """Return the file of a number."""
         return self._folder / f"{number:010d}{SUFFIX}"
+
+    def _sync(self, file: int) -> None:
+        self._syncing_since_ns = began_ns = monotonic_ns()
+        try:
+            os.fdatasync(file)
+        finally:
+            self._synced(monotonic_ns() - began_ns)
+            self._syncing_since_ns = None
 
     def _sync_folder(self) -> None:
         folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)

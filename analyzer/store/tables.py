@@ -68,15 +68,18 @@ class Store:
         path: str,
         clock: Callable[[], int] = time.time_ns,
         lost: Callable[[], None] = lambda: None,
+        synced: Callable[[int], None] = lambda _: None,
     ) -> None:
         """Open or create the file at `path`; `lost` is told of payloads that cannot be read.
+
+        `synced` is told how many nanoseconds each sync of summaries took, in the thread that did.
 
         Raises ConfigError that says what to do.
         """
         self._path, self._clock, self._lost = Path(path), clock, lost
         self._files = asyncio.Lock()
         """Held while files of payloads are deleted, or linked."""
-        self._segments = segments = Segments(Path(path + SUMMARIES))
+        self._segments = segments = Segments(Path(path + SUMMARIES), synced)
         self._writer = Writer(
             path, lambda path: open_(path, segments), lambda c, rows: insert(c, rows, segments)
         )
@@ -90,6 +93,10 @@ class Store:
         """
         stored: bool = await self._writer.submit(Row(*key, received_ns, payload))
         return stored
+
+    def syncing_ns(self) -> int:
+        """Return for how long the disk has been syncing summaries; 0 where it does not."""
+        return self._segments.syncing_ns()
 
     async def bytes_since(self, since_ns: int) -> int:
         """Return the bytes of the summaries received at or after `since_ns`."""

@@ -68,19 +68,22 @@ class Worst:
 def first_ns(database: str) -> int | None:
     """Return when the oldest minute or hour began of which anything is kept; None: nothing is.
 
-    Raises CapabilityMissing.
+    Of an hour whose minutes are kept too, the first of them. Raises CapabilityMissing.
     """
     return relisted(lambda is_last: _first_ns(Path(database + HISTORY), is_last=is_last))
 
 
 def _first_ns(folder: Path, *, is_last: bool) -> int | None:
-    starts = list[int]()
+    starts = dict[Tier, int]()
     for tier in Tier:
         oldest = next(pieces_between(folder, tier, 0, LAST_NS), None)
         if oldest is not None:
             known_ns = _oldest_row_ns(folder, oldest, is_last=is_last) if oldest.packed else None
-            starts.append(oldest.start_ns if known_ns is None else known_ns)
-    return min(starts, default=None)
+            starts[tier] = oldest.start_ns if known_ns is None else known_ns
+    minute_ns = starts.get(Tier.MINUTE)
+    if minute_ns is not None and hour_of(minute_ns) == starts.get(Tier.HOUR):
+        return minute_ns  # nothing was judged in that hour before it
+    return min(starts.values(), default=None)
 
 
 def _oldest_row_ns(folder: Path, pack: Piece, *, is_last: bool) -> int | None:

@@ -100,7 +100,7 @@ class Uprobes:
         for number, place in enumerate(places):
             where = f"{place.path}:{place.offset:#x}"
             fetched = words.get(place.function.symbol, "")
-            for letter, rest in (("p", f" {fetched}"), ("r", "")):
+            for letter, rest in (("p", f" {fetched}"), ("r", ""))[: 1 + place.function.leaves]:
                 name = f"{letter}{number}"
                 try:
                     _append(f"{letter}:{self._group}/{name} {where}{rest}")
@@ -152,7 +152,7 @@ class Uprobes:
         tgid, tid, time_ns, size = struct.unpack_from("<IIQI", data, 8)
         raw = data[28 : 28 + size]
         known = self._events.get(struct.unpack_from("<H", raw)[0])
-        if known is None:
+        if known is None or not tgid:  # 0: in a namespace of processes that is not seen from here
             return None
         function, enters = known
         # Behind the common fields of a trace event and the address: what is fetched, in order.

@@ -163,7 +163,8 @@ class _Edge:
         first, last = STAGES.index(self.before), STAGES.index(self.after)
         if self.host == "underlay":
             return []
-        return [d for d in self.view.drops if d.after and first <= STAGES.index(d.after) < last]
+        known = [drop for drop in self.view.drops if drop.after in STAGES]  # a host says any
+        return [drop for drop in known if first <= STAGES.index(drop.after) < last]
 
     @property
     def lost(self) -> int:

@@ -4,13 +4,15 @@
 Rings are written by jobs, which may write anything: whatever makes no sense is bounded here.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median_low
 from typing import Any
 
+from msgspec.structs import replace
+
 from netagent.wire import operators as wire
-from netagent.wire.columns import pack, pack_column
+from netagent.wire.columns import pack
 from netagent.wire.operators import (
     NO_GROUP,
     NONE,
@@ -34,6 +36,7 @@ MOST_TIMES = 512
 MOST_PAIRS = 512
 """Most rows of a process: pairs of group and operation. Chosen: several times what a job has; a
 window of 64 such processes is closed in some hundredths of a second."""
+_END = 3
 MOST_US = 0xFFFF_FFFF
 MOST_BYTES = (1 << 64) - 1
 AGAIN_NS = 60_000_000_000
@@ -49,6 +52,7 @@ class Said:
     world: int = 0
     netns: int = 0
     source: str = "hooks"
+    whole: bool = False
     ops: dict[int, str] = field(default_factory=dict)
     groups: dict[int, OperatorGroup] = field(default_factory=dict)
     former: set[int] = field(default_factory=set)
@@ -66,6 +70,8 @@ class Said:
                 said.world = _number(each.get("world"), wire.MOST_RANKS, 0)
                 said.netns = _number(each.get("netns"), 1 << 63, 0)
                 said.source = _text(each.get("source")) or "hooks"
+            elif "whole" in each:
+                said.whole = each["whole"] is True
             elif "op" in each and len(said.ops) < wire.MOST_OPS:
                 said.ops[_number(each["op"], NO_GROUP, NO_GROUP)] = _text(each.get("name"))
             elif "group" in each and len(said.groups) < wire.MOST_GROUPS:
@@ -79,22 +85,25 @@ class Said:
             given = line.get("members")
             members = [_number(each, wire.MOST_RANKS, -1) for each in _list(given)]
             fits = members and min(members) >= 0 and len(members) <= wire.MOST_MEMBERS
-            self.groups[number] = OperatorGroup(
+            # Probes name it by an address, which another process may have, too.
+            own = f"{self.rank}." if self.source == "uprobes" else ""
+            ends = zip(*_ends(line.get("ends")), strict=True)
+            self.groups[number] = pack(
+                OperatorGroup,
                 job=self.job,
-                name=_text(line.get("name")),
+                name=_text(f"{own}{_text(line.get('name'))}"),
                 kind=_text(line.get("kind")),
                 size=_number(line.get("size"), wire.MOST_RANKS, 0),
-                members=pack_column(OperatorGroup, "members", members) if fits else b"",
+                members=members if fits else (),
+                place=_number(line.get("place"), wire.MOST_RANKS, -1),
+                **dict(zip(("end_places", "own_ends", "their_ends"), ends, strict=False)),
             )
             name = self.groups[number].name
             if name and name in self._named:
                 self.former.add(self._named[name])
             self._named[name] = number
         elif "kind" in line:
-            self.groups[number] = OperatorGroup(
-                job=known.job, name=known.name, kind=_text(line["kind"]), size=known.size,
-                members=known.members,
-            )  # fmt: skip
+            self.groups[number] = replace(known, kind=_text(line["kind"]))
 
 
 def _text(value: object) -> str:
@@ -105,6 +114,14 @@ def _text(value: object) -> str:
 def _number(value: object, below: int, otherwise: int) -> int:
     fits = isinstance(value, int) and not isinstance(value, bool) and 0 <= value < below
     return value if fits and isinstance(value, int) else otherwise
+
+
+def _ends(value: object) -> Iterator[tuple[int, int, int]]:
+    """Yield what a process says of its group's connections: place, own address, that member's."""
+    for each in _list(value)[: wire.MOST_ENDS]:
+        numbers = [_number(one, 1 << 63, -1) for one in _list(each)]
+        if len(numbers) == _END and min(numbers) >= 0 and numbers[0] < wire.MOST_RANKS:
+            yield numbers[0], numbers[1], numbers[2]
 
 
 def _list(value: object) -> Sequence[object]:
@@ -261,19 +278,19 @@ class Process:
             job=said.job, rank=said.rank, world=said.world, source=said.source, pid=head.pid,
             since_ns=self.since_ns, uid=self.uid, netns=said.netns, container=self.container,
             gone=self.gone, step=self.step, missed=min(self.missed, MOST_US),
-            left_out=min(head.left_out, MOST_US),
+            left_out=min(head.left_out, MOST_US), whole=said.whole,
         )  # fmt: skip
 
 
 class _Tables:
     """Groups and operations that rows name by number; the same of several processes is one."""
 
-    def __init__(self, *, whole: bool) -> None:
+    def __init__(self, *, whole: bool, ends: bool = False) -> None:
         self.groups: dict[tuple[str, str], OperatorGroup] = {}
         self.ops: dict[str, int] = {}
         self._places: dict[tuple[str, str], int] = {}
         self._named = 0
-        self._whole = whole
+        self._whole, self._ends = whole, ends
 
     def group(self, said: Said, number: int) -> int | None:
         known = said.groups.get(number)
@@ -284,14 +301,15 @@ class _Tables:
             if len(self.groups) >= wire.MOST_GROUPS:
                 return None
             members = known.members if self._whole else b""
+            known = known if self._ends else replace(
+                known, place=-1, end_places=b"", own_ends=b"", their_ends=b""
+            )  # fmt: skip
             self._named += len(members) // 4
             if self._named > wire.MOST_NAMED:
                 self._named -= len(members) // 4
                 members = b""
             self._places[key] = len(self._places)
-            self.groups[key] = OperatorGroup(
-                job=known.job, name=known.name, kind=known.kind, size=known.size, members=members
-            )
+            self.groups[key] = replace(known, members=members)
         return self._places[key]
 
     def op(self, said: Said, number: int) -> int | None:
@@ -373,7 +391,7 @@ def answer(
     Of too many, the newest of each process.
     """
     share = max(1, request.most // max(1, len(found)))
-    tables, omitted = _Tables(whole=True), 0
+    tables, omitted = _Tables(whole=True, ends=True), 0
     columns: dict[str, list[int]] = {name: [] for name in _DETAIL}
     known = found[: wire.MOST_PROCESSES]
     for place, (process, records) in enumerate(known):

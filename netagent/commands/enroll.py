@@ -40,7 +40,7 @@ PORT_AFTER = 2
 """By how much the analyzer's port for enrolment is behind the other."""
 
 TEXT = """\
-# Written by netagent enroll. All settings: operating.md, in /usr/share/doc/netagent.
+# Written by netagent enroll. All settings: /usr/share/doc/netagent/operating.md
 host = "{host}"
 state_dir = "{state}"
 
@@ -103,7 +103,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _enrolled(certificate: Path) -> str:
     """Return until when this host's certificate holds; "" where there is none that does."""
-    if not certificate.exists():
+    try:
+        is_there = certificate.exists()
+    except OSError as error:
+        raise ConfigError(str(certificate), f"cannot be read: {error.strerror}") from error
+    if not is_there:
         return ""
     _, expires_s = validity(certificate)
     return time.strftime("%Y-%m-%d", time.gmtime(expires_s)) if time.time() < expires_s else ""

@@ -9,7 +9,7 @@ import signal
 from netagent.adapters.workers.vswitch import VswitchWorker
 from netagent.agent.assembly import Agent
 from netagent.config import AgentConfig, load
-from netagent.handshakes import bound_handshakes
+from netagent.handshakes import MOST_OF_AGENT, bound_handshakes
 from netagent.model.errors import CapabilityMissing
 from netagent.notify import Notifier
 from netagent.server import HttpServer, RpcServer
@@ -44,7 +44,7 @@ async def _serve(config: AgentConfig) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    bound_handshakes(loop)
+    bound_handshakes(loop, most=MOST_OF_AGENT)
     vswitch = VswitchWorker(config)
     agent = Agent(config, vswitch)
     server = RpcServer(config, agent.answers, agent.renewal.trust)

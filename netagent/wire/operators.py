@@ -24,6 +24,8 @@ MOST_MEMBERS = 8192
 MOST_NAMED = 1 << 18
 """Most members of all groups of a message together; groups beyond that have none named. Chosen:
 thirty groups of 8192 members; the analyzer takes some hundredths of a second over them."""
+MOST_ENDS = 64
+"""Most connections of a group that a process states: enough to join it to the others."""
 MOST_RANKS = 1 << 20
 MOST_RECORDS = 20_000
 """Most records of a reply. Chosen: a megabyte, some minutes of a process."""
@@ -65,6 +67,9 @@ class OperatorProcess(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Records of the window that were overwritten before they were read."""
     left_out: int = 0
     """Operations that were never recorded (sampled, or shed), since the process began."""
+    whole: bool = False
+    """Of uprobes: whether they see all in which the process may wait for others, as far as its
+    libraries tell."""
 
 
 class OperatorGroup(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -77,6 +82,15 @@ class OperatorGroup(Struct, frozen=True, kw_only=True, omit_defaults=True):
     size: int = 0
     members: U32 = b""
     """Ranks in the order of the group; empty in most windows, once in a minute all."""
+    place: int = -1
+    """Of uprobes, which know no members, and in replies alone: the process' place in the group."""
+    end_places: U32 = b""
+    """Likewise: places of members to which it is connected,"""
+    own_ends: U64 = b""
+    """of each connection a number of its own address,"""
+    their_ends: U64 = b""
+    """and of that member's. One of the two listened at its own, and the other one says the same of
+    its peer: so groups of different processes are known to be one."""
 
 
 class OperatorColumns(Struct, frozen=True, kw_only=True, omit_defaults=True):

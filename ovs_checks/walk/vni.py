@@ -61,7 +61,7 @@ def infer_vni(
     if there.tun_id == back.tun_id:
         reason = f"both directions use VNI {there.tun_id}"
         return VniOpinion(there.tun_id, "none", (), reason)
-    if reason := _may_differ(there, back):
+    if reason := may_differ(there, back):
         return VniOpinion(None, "none", (), reason)
     source = setter(forward.host, there, there.tun_id_by)
     destination = setter(reverse.host, back, back.tun_id_by)
@@ -84,7 +84,7 @@ _NETWORK_BITS = 12
 sent to (ovn-architecture(7), "Tunnel Encapsulations")."""
 
 
-def _may_differ(there: End, back: End) -> str:
+def may_differ(there: End, back: End) -> str:
     """Return why the VNIs of both directions rightly differ; "" where nothing speaks for that."""
     if there.eth_dst_by or back.eth_dst_by:
         return "a router is between, and each network has its own VNI"

@@ -143,6 +143,17 @@ def test_where_none_is_that_is_said(tmp_path):
         Authority(tmp_path)
 
 
+def test_a_folder_that_cannot_be_looked_into_is_told(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read: File name too long"):
+        Authority(tmp_path / ("x" * 300))
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be made: Not a directory"):
+        Authority.create(tmp_path / "file" / "ca", "an authority")
+
+
 def test_invitations_that_cannot_be_read_are_told_with_their_file(authority):
     (authority.folder / "invitations.json").write_text("[{")
     with pytest.raises(ConfigError, match=r"invitations\.json"):

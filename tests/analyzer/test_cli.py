@@ -2,7 +2,6 @@
 """The commands, against a stand-in that answers with canned JSON."""
 
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -12,7 +11,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-import structlog
 
 from analyzer import cli
 from analyzer.commands import (
@@ -127,15 +125,6 @@ def canned(monkeypatch):
     server.shutdown()
     thread.join()
     server.server_close()
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_it_was():
-    handlers, level = logging.getLogger().handlers[:], logging.getLogger().level
-    yield
-    logging.getLogger().handlers[:] = handlers
-    logging.getLogger().setLevel(level)
-    structlog.reset_defaults()
 
 
 def fits(lines):
@@ -582,6 +571,6 @@ def test_a_verb_whose_needs_are_not_installed_says_so_and_how_to_mend_it(verb, l
 
 
 @pytest.mark.parametrize("url", ["bogus", "http://", "ftp://a", "https:// a"])
-def test_what_is_no_url_is_misuse(url, capsys, logging_as_it_was):
+def test_what_is_no_url_is_misuse(url, capsys):
     assert cli.main(["incidents", "--url", url]) == 2
     assert "is no URL such as" in capsys.readouterr().err

@@ -225,7 +225,14 @@ def test_what_is_wrong_of_a_controller_is_named_with_its_line(write, text, line,
 
 
 def test_a_missing_file_is_a_config_error(tmp_path):
-    assert "No such file" in refusal(load, str(tmp_path / "none.toml")).message
+    message = refusal(load, str(tmp_path / "none.toml")).message
+    assert "No such file or directory; `netagent-analyzer ca init` writes one" in message
+
+
+def test_a_setting_of_the_file_that_is_below_a_section_is_told_where_it_belongs(write):
+    error = refusal(load, write('[enrolment]\nauthority = "a"\nreaders = ["prometheus"]\n'))
+    assert "unknown key 'readers'; it belongs above the first [section]" in error.message
+    assert error.line == 3
 
 
 def test_plain_http_beyond_loopback_needs_the_operators_word(write):

@@ -3,6 +3,7 @@ import asyncio
 import contextlib
 import errno
 import gc
+import gzip
 import select
 import socket
 
@@ -348,6 +349,23 @@ def test_an_answer_that_is_none_breaks_the_rules(answer):
     async def talk():
         async with Agent(always(answer)) as agent:
             with pytest.raises(RemoteProtocolError):
+                await asked(agent.url, lambda f: f.status("h0", deadline_s=PATIENT_S))
+
+    run(talk())
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_nothing_is_unpacked_because_an_answer_says_so(times):
+    """Zeros that are packed twice are a millionth of what they were."""
+    body = encode(STATUS)
+    for _ in range(times):
+        body = gzip.compress(body)
+    forms = ", ".join(["gzip"] * times)
+    head = f"HTTP/1.1 200 OK\r\ncontent-encoding: {forms}\r\ncontent-length: {len(body)}\r\n\r\n"
+
+    async def talk():
+        async with Agent(always(head.encode() + body)) as agent:
+            with pytest.raises(RemoteProtocolError, match="no Status"):
                 await asked(agent.url, lambda f: f.status("h0", deadline_s=PATIENT_S))
 
     run(talk())

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from netagent.server import PEERS_ROUTE
 from netagent.wire.codec import encode
 from netagent.wire.messages import Announcement
@@ -23,6 +25,7 @@ from tests.bench.receiving import cpu_s
 from tests.lab import Lab, Shape
 from tests.lab.certs import Certificates
 from tests.lab.config import agent_url
+from tests.lab.health import ills
 from tests.lab.shape import AGENT_PORT, management_address
 from tests.lab.workload import DEFAULT_TASKS
 
@@ -118,17 +121,26 @@ def run() -> list[dict[str, object]]:
             attacked = _watch(lab, SECONDS)
         after = _watch(lab, SECONDS)
         with lab.services().client() as client:
-            incidents = client.get("/v1/incidents").json()["incidents"]
+            said = named(client)
     finally:
         lab.down()
     rates = ("sent_per_s", "answered_per_s")
     share = {name: round(attacked[name] / before[name], 3) for name in rates}
-    named = [str(each["component"]) for each in incidents]
     attempts = sum(counts.values())
     return [
         {
             "before": before, "attacked": attacked, "after": after, "share_of_before": share,
             "attempts": dict(counts), "attempts_per_s": round(attempts / SECONDS),
-            "incidents": named,
+            **said,
         }
     ]  # fmt: skip
+
+
+def named(client: httpx.Client) -> dict[str, list[str]]:
+    """Return who was named, and what is wrong with the judge: one that is dead names nobody."""
+    incidents = client.get("/v1/incidents").raise_for_status().json()["incidents"]
+    status = client.get("/v1/status").raise_for_status().json()
+    return {
+        "incidents": [str(each["component"]) for each in incidents],
+        "judge_ills": list(ills(status)),
+    }

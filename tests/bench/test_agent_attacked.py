@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
+import httpx
 import pytest
 
-from tests.bench.agent_attacked import tenths
+from tests.bench.agent_attacked import named, tenths
 
 
 @pytest.mark.parametrize(
@@ -14,3 +15,18 @@ from tests.bench.agent_attacked import tenths
 )
 def test_each_tenth_ends_with_its_last_window(values: range, by_tenth: list[int]) -> None:
     assert tenths(values) == by_tenth
+
+
+@pytest.mark.parametrize(("starts", "ills"), [(1, []), (2, ["the judge was started again"])])
+def test_a_judge_that_was_away_is_told_beside_whom_it_named(starts: int, ills: list[str]) -> None:
+    answers = {
+        "/v1/incidents": {"incidents": []},
+        "/v1/status": {
+            "judge": {"pid": 7, "starts": starts, "late_ns": 0},
+            "counters": {"worker_crashes": 0},
+            "disk": {"takes": True},
+        },
+    }
+    transport = httpx.MockTransport(lambda asked: httpx.Response(200, json=answers[asked.url.path]))
+    with httpx.Client(transport=transport, base_url="http://analyzer") as client:
+        assert named(client) == {"incidents": [], "judge_ills": ills}

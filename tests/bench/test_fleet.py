@@ -1,15 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
+import zlib
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from analyzer.simulate.agents import WIDTH_NS
+from netagent.model.finding import Finding, FindingKind
+from netagent.model.path import rnic
+from netagent.wire.codec import decode, inflated
+from netagent.wire.messages import PathColumns, Summary
 from tests.bench.fleet import __main__ as command
 from tests.bench.fleet import hosts
+from tests.bench.fleet.again import Again
 from tests.bench.fleet.hosts import NS, Fleet, Load
 from tests.bench.fleet.run import Kills, _Live
 
@@ -30,7 +39,7 @@ class Serve:
 
 
 def live(kills: Kills, serve: Any) -> tuple[_Live, list[str]]:
-    others: Any = SimpleNamespace()
+    others: Any = SimpleNamespace(judged=asyncio.sleep)
     said = list[str]()
     return _Live(Load(), serve, others, others, kills, said.append, others), said
 
@@ -77,3 +86,43 @@ def test_a_run_that_shows_what_it_must_not_is_amiss(change: dict[str, Any]) -> N
     }  # fmt: skip
     assert not command._is_amiss(well, 3)
     assert command._is_amiss(well | change, 3)
+
+
+@given(
+    st.binary(max_size=400),
+    st.lists(st.tuples(st.integers(0, 2**64 - 1), st.binary(max_size=400)), max_size=3),
+)
+def test_a_body_that_is_sent_again_inflates_to_one_with_other_numbers(
+    head: bytes, rest: list[tuple[int, bytes]]
+) -> None:
+    body, places = head, list[int]()
+    for _, part in rest:
+        places.append(len(body))
+        body += bytes(8) + part
+    sent = Again.of(body, places).sent([number for number, _ in rest])
+    assert zlib.decompress(sent) == head + b"".join(n.to_bytes(8, "big") + p for n, p in rest)
+
+
+def test_a_window_comes_again_as_of_another_time(tmp_path: Path) -> None:
+    fleet = Fleet(Load(rnics=256, healthy=3, made=2, failing=1), tmp_path)
+    fleet.make()
+    start_ns, whole_ns = 10**18, 0
+    for window in range(4):
+        for host, body in fleet._bodies(window, start_ns):
+            sent = decode(inflated(body), Summary)
+            assert sent.start_ns == start_ns + window * WIDTH_NS
+            if host == "h0":
+                whole_ns = whole_ns if sent.paths.whole_ns else sent.start_ns
+                assert sent.paths.whole_ns in {0, whole_ns}
+
+
+def test_a_host_with_findings_says_them_as_of_another_time() -> None:
+    finding = Finding(FindingKind.RNIC_DOWN, rnic("h1", "rnic0"), "down", wall_ns=7)
+    paths = PathColumns(whole_ns=3)
+    summary = Summary(
+        host="h1", instance="i", start_ns=5, width_ns=WIDTH_NS, findings=(finding,), paths=paths
+    )
+    whole_ns, body = hosts._as_of(hosts._again(summary), 10**18, 100, 10**17)
+    sent = decode(inflated(body), Summary)
+    assert (whole_ns, sent.paths.whole_ns, sent.start_ns) == (10**17, 10**17, 10**18)
+    assert sent.findings == (replace(finding, wall_ns=107),)

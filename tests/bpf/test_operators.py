@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import importlib.util
 import json
 import os
 import subprocess
@@ -6,13 +7,19 @@ import sys
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from analyzer.operators.log import Kind, State
+from analyzer.operators.rings import log as read_rings
 from bpf import operators
-from bpf.trace import collectives
+from bpf.kernel.memory import Memory
+from bpf.trace import collectives, contexts
 from bpf.trace.collectives import Call
+from bpf.trace.contexts import Context
 from netagent_torch import form
 from tests.bpf.kernel.test_uprobes import definitions, library
+from tests.conftest import UPROBES, require
 from tests.waiting import wait_until
 
 __all__ = ["library"]
@@ -82,6 +89,80 @@ def test_a_process_is_recorded_without_a_change_to_it(library, tmp_path):
     assert (first.bytes, first.sequence, second.sequence) == (40, 1, 2)
     assert first.ended_ns > first.begun_ns
     assert definitions() == []
+
+
+PAIR = """
+import os, sys, torch
+import torch.distributed as dist
+rank = int(os.environ["RANK"])
+dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/meeting", rank=rank,
+                        world_size=3)
+group, values = dist.new_group([2, 0]), torch.ones(100)
+while True:
+    if rank == 0:
+        sent = dist.isend(values, 2, group, 7)
+        dist.recv(values, 2, group, 8)
+        sent.wait()
+    elif rank == 2:
+        dist.recv(values, 0, group, 7)
+        dist.isend(values, 0, group, 8).wait()
+    dist.all_reduce(values)
+"""
+
+
+@pytest.mark.netns  # needs root
+def test_what_ranks_send_each_other_through_torch_is_recorded_and_who_is_in_their_groups(tmp_path):
+    """Real ones, over gloo; the analyzer knows the group of two by what each rank says of it."""
+    require(UPROBES)
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("needs Debian's python3-torch")
+    rings = tmp_path / "rings"
+    rings.mkdir()
+    given = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "WORLD_SIZE": "3"}
+    given["NETAGENT_JOB"] = mine = f"job-{os.getpid()}"  # others may be recorded beside it
+    with ExitStack() as stack:
+        for rank in range(3):
+            job = subprocess.Popen(
+                [sys.executable, "-W", "ignore", "-c", PAIR, str(tmp_path)],
+                env={**given, "RANK": str(rank)}, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+            stack.callback(job.wait)
+            stack.callback(job.kill)
+        worker = stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, "-m", "bpf.operators"], stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+        )  # fmt: skip
+        stack.callback(worker.stdin.close)
+        worker.stdin.write(json.dumps({"folder": str(rings)}).encode() + b"\n")
+        worker.stdin.flush()
+
+        def found():
+            every = {each.name: each.read_bytes() for each in rings.glob("*.ring")}
+            return {name: data for name, data in every.items() if mine.encode() in data}
+
+        def seen():
+            with suppress(ValueError):
+                written = [form.read_head(each).written for each in found().values()]
+                return len(written) == 3 and min(written) > 50
+            return False
+
+        wait_until(seen, "what they do to be recorded", 60)
+    log = read_rings(found())
+    assert log.is_whole
+    members = {each.members for each in log.groups}
+    assert members == {(0, 2), (0, 1, 2)}
+    moves = np.isin(log.kind, (Kind.SEND, Kind.RECV)) & (log.group >= 0)
+    assert {log.groups[each].members for each in log.group[moves].tolist()} == {(0, 2)}
+    columns = (log.rank, log.kind, log.peer, log.bytes, log.microbatch)
+    assert set(zip(*(each[moves].tolist() for each in columns), strict=True)) == {
+        (0, Kind.SEND, 2, 400, 7), (0, Kind.RECV, 2, 400, 8),
+        (2, Kind.RECV, 0, 400, 7), (2, Kind.SEND, 0, 400, 8),
+    }  # fmt: skip
+    over = moves & (log.state == State.ENDED)
+    assert over.sum() > 20
+    assert (log.duration_ns[over] > 0).all()
 
 
 def test_a_library_is_what_is_mapped_though_another_file_has_its_name(tmp_path):
@@ -164,9 +245,125 @@ def test_a_container_with_many_libraries_is_not_before_the_first_of_another_one(
     assert names == ["0", "other 0", "1", "other 1", "2", "3", "4"]
 
 
+@pytest.fixture
+def recorded(tmp_path):
+    """Return what makes the ring of this process, and what it holds."""
+    made = []
+
+    def make(memory=None):
+        made.append(operators._Recorded(tmp_path, os.getpid(), memory or Memory(contexts.context)))
+        return made[-1]
+
+    def held(ring):
+        data = ring.ring.path.read_bytes()
+        head = form.read_head(data)
+        at = head.offset(1)
+        records = form.read_records(data[at : at + form.RECORD_BYTES * head.written])
+        return form.read_lines(data[form.HEAD_BYTES : form.HEAD_BYTES + head.lines_used]), records
+
+    yield make, held
+    for each in made:
+        each.ring.close()
+
+
+class Held:
+    """Memory in which each address has what the test says."""
+
+    def __init__(self, **contexts_):
+        self.contexts = {int(at[1:], 16): each for at, each in contexts_.items()}
+
+    def at(self, _pid, address):
+        return self.contexts.get(address)
+
+
+ALL_REDUCE = collectives.BY_SYMBOL["_ZN4gloo9allreduceERKNS_16AllreduceOptionsE"]
+SEND = next(each for each in collectives.FUNCTIONS if (each.op, each.role) == ("send", "asks"))
+
+
+def test_a_groups_context_and_its_transports_are_one_group(recorded):
+    make, held = recorded
+    known = Context(0xB0, 1, 2, {0: (5, 6)})
+    ring = make(Held(xA0=known, xB0=known))
+    for function, address in ((ALL_REDUCE, 0xA0), (SEND, 0xB0), (ALL_REDUCE, 0xA0)):
+        ring.note(Call(os.getpid(), function, 1, group=address, size=9))
+    lines, records = held(ring)
+    assert [each for each in lines if "group" in each] == [
+        {"group": 0, "name": "a0", "size": 2, "place": 1, "ends": [[0, 5, 6]]}
+    ]
+    assert [each.group for each in records] == [0, 0, 0]
+    assert [each.sequence for each in records] == [1, 1, 2]
+
+
+def test_a_group_whose_context_is_another_one_by_now_is_a_new_one(recorded):
+    make, held = recorded
+    memory = Held(xA0=Context(0xA0, 1, 2, {0: (5, 6)}))
+    ring = make(memory)
+    ring.note(Call(os.getpid(), SEND, 1, group=0xA0))
+    ring.look()
+    ring.note(Call(os.getpid(), SEND, 2, group=0xA0))
+    memory.contexts[0xA0] = Context(0xA0, 1, 2, {0: (7, 8)})
+    ring.look()
+    ring.note(Call(os.getpid(), SEND, 3, group=0xA0))
+    lines, records = held(ring)
+    assert [each.group for each in records] == [0, 0, 1]
+    assert [each["ends"] for each in lines if "group" in each] == [[[0, 5, 6]], [[0, 7, 8]]]
+
+
+def test_a_transfer_is_written_as_it_begins_is_waited_for_and_ends(recorded):
+    make, held = recorded
+    ring = make(Held())
+    call = Call(os.getpid(), SEND, 10, group=0xA0, peer=3, tag=7, bytes=64)
+    for waited, ended in ((0, 0), (20, 0), (20, 30)):
+        call.waited_ns, call.ended_ns = waited, ended
+        ring.note(call)
+        (record,) = held(ring)[1]
+        assert (record.begun_ns, record.waited_ns, record.ended_ns) == (10, waited, ended)
+    assert (record.kind, record.peer, record.tag, record.bytes) == (form.SEND, 3, 7, 64)
+
+
+def test_what_was_asked_for_unseen_is_in_no_group(recorded):
+    make, held = recorded
+    ring = make(Held())
+    ring.note(Call(os.getpid(), SEND, 10, waited_ns=10))
+    lines, (record,) = held(ring)
+    assert record.group == form.NO_GROUP
+    assert not any("group" in each for each in lines)
+
+
+def test_whether_all_is_seen_is_said_once_and_never_taken_back(recorded):
+    make, held = recorded
+    ring = make(Held())
+    for whole in (True, True, False, True):
+        ring.judge(whole=whole)
+    assert [each["whole"] for each in held(ring)[0] if "whole" in each] == [True, False]
+
+
+def test_a_process_that_may_wait_by_another_library_is_not_seen_whole(tmp_path, monkeypatch):
+    transfers = {each.symbol: 1 for each in collectives.FUNCTIONS}
+    names = {"libtorch_cpu.so"}
+    key = (1, 2, 3)
+    monkeypatch.setattr(
+        operators, "_mapped",
+        lambda _process, wanted: [("1-2", each) for each in names if each.startswith(wanted)],
+    )  # fmt: skip
+    monkeypatch.setattr(
+        operators, "_add", lambda found, *_: found.setdefault(key, operators._Library("", ""))
+    )
+    rings = operators._Rings(tmp_path, {key: transfers})
+    assert rings._is_whole(1)
+    rings.refused = {SEND.symbol}
+    assert not rings._is_whole(1)
+    rings.refused = set()
+    names.add("libnccl.so.2")
+    assert not rings._is_whole(1)
+    names.clear()
+    assert not rings._is_whole(1)
+    assert not operators._Rings(tmp_path, {})._is_whole(1)
+
+
 def test_a_process_with_more_groups_than_a_record_has_bits_for_ends_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(operators, "MOST_GROUPS", 3)
-    ring = operators._Recorded(tmp_path, os.getpid())
+    ring = operators._Recorded(tmp_path, os.getpid(), Memory(contexts.context))
     function = collectives.BY_SYMBOL["ncclAllReduce"]
     for address in (*range(70_000), 0):
         call = Call(os.getpid(), function, 1, group=address)

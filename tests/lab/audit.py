@@ -25,12 +25,17 @@ class Stretch:
     """Host -> window starts that its agent said it had closed."""
     dead: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     """Host -> from when to when its agent was dead, or had no memory, Unix ns."""
+    full_until_ns: int | None = None
+    """Until when the analyzer's disk was full last, Unix ns; None where it never was."""
 
     def note(self, host: str, acknowledged_ns: int, counted_ns: int, *, now_ns: int) -> None:
-        """Take what an agent says; it may still say what was before the clock was set."""
+        """Take what an agent says; it may still say what was before the clock was set.
+
+        It says 0 until there is any.
+        """
         said = (self.acknowledged, acknowledged_ns), (self.counted, counted_ns)
         for book, start_ns in said:
-            if self.began_ns - WINDOW_NS <= start_ns <= now_ns:
+            if start_ns and self.began_ns - WINDOW_NS <= start_ns <= now_ns:
                 book.setdefault(host, set()).add(start_ns)
 
     def wanted(self, host: str) -> list[int]:
@@ -64,13 +69,12 @@ class Missing(NamedTuple):
     """Host, and start of the window."""
 
 
-def missing(
-    stretches: Sequence[Stretch], kept: Iterable[tuple[str, int]], *, may_free: bool
-) -> Missing:
+def missing(stretches: Sequence[Stretch], kept: Iterable[tuple[str, int]]) -> Missing:
     """Compare what must be there with what is: (host, start of the window), one for each summary.
 
     Where a clock went back, windows of one start are there twice. Room is made by deleting what is
-    oldest, so with `may_free` a host's oldest windows may be gone, and none after one that is not.
+    oldest while the disk is full: a host's oldest windows may be gone, but none that began when it
+    was full for the last time, or later, and none after one that is not gone.
     """
     left, lost = Counter(kept), list[tuple[str, int]]()
     total = freed = 0
@@ -80,12 +84,23 @@ def missing(
         for start in reversed(wanted):
             found.appendleft(left[host, start] > 0)
             left[host, start] -= 1
-        gone = found.index(True) if may_free and True in found else 0
+        gone = min(found.index(True), _freeable(stretches, host)) if True in found else 0
         freed += gone
         pairs = zip(wanted[gone:], list(found)[gone:], strict=True)
         lost += [(host, start) for start, is_there in pairs if not is_there]
         total += len(wanted)
     return Missing(total, freed, lost)
+
+
+def _freeable(stretches: Sequence[Stretch], host: str) -> int:
+    """Return how many of a host's oldest windows may have been deleted to make room."""
+    before = most = 0
+    for each in stretches:
+        wanted, until_ns = each.wanted(host), each.full_until_ns
+        if until_ns is not None:
+            most = before + sum(start < until_ns for start in wanted)
+        before += len(wanted)
+    return most
 
 
 def is_innocent(component: str, containers: Mapping[str, str], victims: set[str]) -> bool:

@@ -13,7 +13,8 @@ At the end the analyzer's database must hold every window that an agent said was
 every one that it said it had closed between two of these, but for those in which it was dead:
 agents ship the oldest of the newest two minutes first, and no outage here is longer, so all of
 these were acknowledged. Each is read and decoded. Where the clock was set, that holds on each side
-of it; where the disk was full, a host's oldest windows may have been deleted.
+of it; where the disk was full, a host's oldest windows may have been deleted, of those that began
+before it had room again.
 """
 
 import math
@@ -100,10 +101,10 @@ class Report:
     def lines(self) -> list[str]:
         """Return the result as lines of text."""
         full = self.kills[DISK]
-        made = [f"kills: {self.kills.total() - full}, {full} of them on a full disk"]
+        made = [f"kills: {self.kills.total() - full}; times at which the disk was full: {full}"]
         for victim in KINDS if "clock" not in self.kills else (*KINDS, "clock"):
             times = sorted(self.recovered_s.get(victim, []))
-            told = f"  {victim:<11} {len(times):>3} times"
+            told = f"  {victim:<11} {self.kills[victim]:>3} times"
             if times:
                 middle, worst = times[len(times) // 2], times[-1]
                 told += f"; all well again after {middle:.0f} s (median), {worst:.0f} s (longest)"
@@ -112,7 +113,7 @@ class Report:
         made += [f"  {name}: {count}" for name, count in sorted(self.incidents.items())]
         made.append(
             f"summaries that had to be there: {self.windows}, deleted to make room: {self.freed}, "
-            f"lost: {self.lost}"
+            f"there: {self.windows - self.freed - self.lost}, lost: {self.lost}"
         )
         made += [f"FAILED: {failure}" for failure in self.failures]
         made.append("result: " + ("everything held" if self.good else "NOT everything held"))
@@ -122,12 +123,22 @@ class Report:
 class Chaos:
     """Kills, restarts, and watches."""
 
-    def __init__(self, lab: Lab, say: Say, *, seed: int, sets_clock: bool = False) -> None:
-        self._lab, self._say = lab, say
+    def __init__(
+        self,
+        lab: Lab,
+        say: Say,
+        *,
+        seed: int,
+        sets_clock: bool = False,
+        recover_s: float = RECOVER_S,
+    ) -> None:
+        self._lab, self._say, self._recover_s = lab, say, recover_s
         self._kinds = (*KINDS, "clock") if sets_clock else KINDS
         self._off_s = 0.0
         """By how much the clock was set in all."""
         self._stretches = [Stretch(0)]
+        self._is_full = False
+        """Whether the analyzer's disk is full now."""
         self._parties: dict[Victim, str] = {}
         """Whose certificate ends."""
         self._chance = random.Random(seed)
@@ -137,6 +148,8 @@ class Chaos:
         """Hosts of which something was killed last."""
         self._containers = {each.id: f"h{each.host}" for each in lab.state().containers}
         self._restarted_ns = 0
+        self._unwell = list[str]()
+        """What was last waited for."""
         self._hung_s = 0.0
         """When who was kept short of memory, and gives no sign of life, is started again."""
         self.report = Report()
@@ -150,7 +163,9 @@ class Chaos:
             victims = self._draw(min(together, kills - done))
             if self._chance.random() < FULL_SHARE:
                 self._lab.inject(FULL)
+                self._is_full = True
                 self.report.kills[DISK] += 1
+                self._stretches[-1].full_until_ns = time.time_ns()
             self._watch(self._chance.uniform(0, 5), until=lambda: False)
             done += self._episode(victims, f"{done:>3}/{kills}")
 
@@ -172,6 +187,9 @@ class Chaos:
         victims = [victim for victim in drawn if self._kill(victim)]
         self._watch(self._chance.uniform(0.2, 4), until=lambda: False)
         self._lab.heal()
+        if self._is_full:
+            self._is_full = False
+            self._stretches[-1].full_until_ns = time.time_ns()
         for victim in victims:
             if victim.kind == "memory":
                 self._unbound(victim)
@@ -181,15 +199,17 @@ class Chaos:
             if self._mend(victim):
                 self._was_dead(victim, killed_ns)
             self._restarted_ns = time.time_ns()
-        well = self._watch(RECOVER_S, until=self._all_well)
+        well = self._watch(self._recover_s, until=self._all_well)
         took = time.monotonic() - began
         names = ", ".join(map(str, victims))
-        self._say(f"{number} {names:<12} well again after {took:.1f} s")
+        self._say(f"{number} {names:<12} {'' if well else 'NOT '}well again after {took:.1f} s")
         for victim in victims:
             self.report.kills[victim.kind] += 1
-            self.report.recovered_s.setdefault(victim.kind, []).append(took)
+            if well:
+                self.report.recovered_s.setdefault(victim.kind, []).append(took)
         if not well:
-            self.report.failures.append(f"kill {number} ({names}): not well in {RECOVER_S} s")
+            left = f"not well in {self._recover_s:g} s: {'; '.join(self._unwell)}"
+            self.report.failures.append(f"kill {number} ({names}): {left}")
         return len(victims)
 
     def _kill(self, victim: Victim) -> bool:
@@ -294,25 +314,30 @@ class Chaos:
         return list(answer["incidents"]) if answer else []
 
     def _all_well(self) -> bool:
+        self._unwell = self._what_is_not_well()
+        return not self._unwell
+
+    def _what_is_not_well(self) -> list[str]:
         answer = self._get(ANALYZER_URL, "/v1/incidents")
         endpoints = self._get(ANALYZER_URL, "/v1/endpoints")
         agents = [self._get(agent_url(n), "/v1/status") for n in range(len(self._hosts))]
-        if answer is None or endpoints is None or not all(agents):
-            return False
+        if answer is None or endpoints is None:
+            return ["the analyzer does not answer"]
+        named = [each for each in answer["incidents"] if each["state"] != "recovered"]
+        found = [f"incident: {each['summary']}" for each in named]
         state = self._lab.state()
         wanted = len(state.containers) * state.shape.rails
         up = sum(each["state"] == "up" for each in endpoints["endpoints"])
-        over = all(each["state"] == "recovered" for each in answer["incidents"])
-        return (
-            over
-            and up == wanted
-            and all(
-                not agent["findings"]
-                and self._restarted_ns < agent["acknowledged_ns"] <= time.time_ns()
-                for agent in agents
-                if agent
-            )
-        )
+        if up != wanted:
+            found.append(f"{up} of {wanted} endpoints are up")
+        for host, agent in zip(self._hosts, agents, strict=True):
+            if not agent:
+                found.append(f"the agent of {host} does not answer")
+            elif agent["findings"]:
+                found.append(f"{host} states findings")
+            elif not self._restarted_ns < agent["acknowledged_ns"] <= time.time_ns():
+                found.append(f"no new window of {host} is acknowledged")
+        return found
 
     def _get(self, url: str, path: str) -> dict[str, Any] | None:
         try:
@@ -329,7 +354,7 @@ class Chaos:
             rows = connection.execute("SELECT segment, place, bytes FROM windows").fetchall()
         read = (_stored(Path(f"{database}.summaries"), *row) for row in rows)
         kept = [(each.host, each.start_ns) for each in read if each is not None]
-        found = missing(self._stretches, kept, may_free=self.report.kills[DISK] > 0)
+        found = missing(self._stretches, kept)
         self.report.windows, self.report.freed = found.wanted, found.freed
         self.report.lost = len(found.lost)
         newest = found.lost[-20:]
@@ -379,11 +404,12 @@ def run(
     seed: int = 1,
     sets_clock: bool = False,
     hosts: int = Shape().hosts,
+    recover_s: float = RECOVER_S,
 ) -> Report:
     """Run on a fresh lab, which is taken down after; return what was seen."""
     lab.up(Shape(hosts=hosts))
     try:
-        chaos = Chaos(lab, say, seed=seed, sets_clock=sets_clock)
+        chaos = Chaos(lab, say, seed=seed, sets_clock=sets_clock, recover_s=recover_s)
         try:
             chaos.run(kills, minutes, together)
         except LabError as error:  # what was acknowledged before must be there all the same

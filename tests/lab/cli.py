@@ -194,6 +194,7 @@ def _chaos(lab: Lab, options: argparse.Namespace) -> Answer:
         seed=options.seed,
         sets_clock=options.set_clock,
         hosts=options.hosts,
+        recover_s=options.recover_s,
     )
     text = "\n".join(report.lines())
     if not report.good:
@@ -413,6 +414,8 @@ def _show_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:
                          help="so many at once (default: %(default)s)")  # fmt: skip
     hosts = Shape().hosts
     chaotic.add_argument("--hosts", type=int, default=hosts, help=f"of the lab (default: {hosts})")
+    chaotic.add_argument("--recover-s", type=float, default=chaos.RECOVER_S, metavar="S",
+                         help="in which all is well again (default: %(default)s)")  # fmt: skip
     chaotic.add_argument("--set-clock", action="store_true",
                          help="by minutes, too: this machine's, so in a guest alone")  # fmt: skip
 

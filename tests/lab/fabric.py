@@ -3,6 +3,7 @@
 
 from collections.abc import Collection
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from pyroute2 import IPRoute
@@ -10,7 +11,7 @@ from pyroute2 import IPRoute
 from tests.lab import namespaces
 from tests.lab.commands import run
 from tests.lab.errors import LabError
-from tests.lab.routing import host_routes, router_routes
+from tests.lab.routing import Hop, host_routes, router_routes
 from tests.lab.shape import (
     ADDRESS_LENGTH,
     ANALYZER_ADDRESS,
@@ -94,24 +95,49 @@ def build(shape: Shape) -> None:
     build_management(shape)
 
 
+_NOWHERE, _NOWHERE_END = "nowhere", "nowhere-end"
+"""Interfaces of a router for what it would send over a link that is cut, and loses. As the other
+one stays down, nothing arrives."""
+
+
 def configure_router(shape: Shape, router: str, *, cut: Collection[str] = ()) -> None:
-    """Give a router its address, links and routes; the interfaces in `cut` are down."""
+    """Give a router its address, links and routes; the interfaces in `cut` are down.
+
+    As routing does not react, the routes over these lead nowhere: without any, the kernel would not
+    look at the hops that are left to a packet, and answer the first one a second of all that come
+    from a host.
+    """
     routes, version = router_routes(shape, router), shape.ip.underlay
 
     def configure(ip: IPRoute) -> None:
         own, gateway = shape.router_address(router), shape.gateway(router)
         namespaces.add_address(ip, "lo", own, ADDRESS_LENGTH[version])
+        if cut:
+            _lead_nowhere(ip)
         for link in ip.get_links():
             interface = link.get_attr("IFLA_IFNAME")
+            if interface in (_NOWHERE, _NOWHERE_END):
+                continue
             ip.link("set", index=link["index"], state="down" if interface in cut else "up")
             _drop_what_has_no_neighbour(interface, version)
             if gateway != own and interface != "lo":
                 namespaces.add_address(ip, interface, gateway, VTEP_PREFIX_LENGTH[version])
         # The kernel took the routes over a link that went down, and takes no new ones.
-        usable = [r for r in routes if not any(hop.device in cut for hop in r.hops)]
-        namespaces.replace_routes(ip, usable)
+        lost = (Hop(_NOWHERE),)
+        namespaces.replace_routes(
+            ip,
+            [replace(r, hops=lost) if {h.device for h in r.hops} & set(cut) else r for r in routes],
+        )
 
     namespaces.inside(namespace(router), configure)
+
+
+def _lead_nowhere(ip: IPRoute) -> None:
+    if not ip.link_lookup(ifname=_NOWHERE):
+        ip.link("add", ifname=_NOWHERE, kind="veth", peer={"ifname": _NOWHERE_END})
+    index = namespaces.index_of(ip, _NOWHERE)
+    ip.link("set", index=index, arp=False)  # else it would tell senders that nobody is there
+    ip.link("set", index=index, state="up")
 
 
 def _drop_what_has_no_neighbour(interface: str, version: int) -> None:

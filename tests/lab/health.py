@@ -176,6 +176,8 @@ class Health:
                 lambda: fault.truth.component in self._named(), timeout_s=NAME_WITHIN_S
             )
             self.report.named_s = time.monotonic() - began_s if named else None
+            for other in sorted(self._named() - {fault.truth.component, str(None)}):
+                self.report.failures[f"{other} was named for the link"] += 1
         finally:
             self._lab.heal(fault.key)
 
@@ -261,10 +263,15 @@ def run(
             health = Health(lab, Observer(client), say, seed=seed)
             health.run(minutes)
             if not health.report.good:
-                try:
-                    record(client, OUTPUT.with_name("health.recording"), say)
-                except httpx.HTTPError as error:
-                    say(f"no recording: {error}")
+                keep(client, "health", say)
     finally:
         lab.down()
     return health.report
+
+
+def keep(client: httpx.Client, name: str, say: Say) -> None:
+    """Record what the analyzer was given, for its replay; say why where that cannot be."""
+    try:
+        record(client, OUTPUT.with_name(f"{name}.recording"), say)
+    except httpx.HTTPError as error:
+        say(f"no recording: {error}")

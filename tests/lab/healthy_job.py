@@ -16,13 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from netagent_torch import form
-from tests.lab.demo import SETTLE_S, Say, record
+from tests.lab.demo import SETTLE_S, Say
 from tests.lab.drill import OUTPUT
 from tests.lab.errors import LabError
-from tests.lab.health import Health, Report
+from tests.lab.health import Health, Report, keep
 from tests.lab.lab import Lab
 from tests.lab.operators import DP, PP, PROBED, RINGS, TASK, collect
 from tests.lab.probing import Probes
@@ -241,8 +239,5 @@ def _watched(lab: Lab, say: Say, rings: str, kept: Path, minutes: float) -> Both
         say(f"probes: {(lab.directory / 'probes.log').read_text().strip()}")
         both = Both(health.report, health.seen)
         if not both.good:
-            try:
-                record(client, OUTPUT.with_name("health.recording"), say)
-            except httpx.HTTPError as error:
-                say(f"no recording: {error}")
+            keep(client, "health", say)
     return both

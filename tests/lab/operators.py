@@ -9,6 +9,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -86,10 +87,13 @@ class Told:
     wrong_s: float | None
     """With it; None where the job hung."""
     probed: tuple[int, int] = (0, 0)
-    """Collectives that probes saw in the same steps, of those that hooks did."""
+    """What probes saw that ranks did with others in the same steps, of what hooks did."""
     told: str = "not asked"
     right: bool | None = None
     """None: nobody was asked."""
+    told_alone: str = "not asked"
+    """By what probes saw, and nothing else."""
+    right_alone: bool | None = None
 
 
 def run(lab: Lab, say: Say, *, faults: tuple[str, ...] = (), output: Path = OUTPUT) -> list[Told]:
@@ -129,11 +133,20 @@ def collect(lab: Lab) -> str:
 def lines(made: list[Told]) -> list[str]:
     """Return the table for people."""
     head = f"{'fault':13} {'truth':22} {'step':>6} {'with it':>8}  {'told':34} right"
-    return [head] + [
+    table = [head] + [
         f"{each.fault:13} {each.truth:22} {each.healthy_s:5.2f}s {_seconds(each.wrong_s):>8}  "
-        f"{each.told:34} {'-' if each.right is None else 'yes' if each.right else 'NO'}"
+        f"{each.told:34} {_yes(each.right)}"
         for each in made
     ]
+    alone = [
+        f"{each.fault:13} {each.truth:38}  {each.told_alone:34} {_yes(each.right_alone)}"
+        for each in made
+    ]
+    return [*table, "", "by probes alone:", *alone]
+
+
+def _yes(right: bool | None) -> str:  # noqa: FBT001 - what is said
+    return "-" if right is None else "yes" if right else "NO"
 
 
 def _seconds(value: float | None) -> str:
@@ -185,6 +198,16 @@ class _Job:
         hooks, probes = (_by_rank([recorded.read(data) for data in each]) for each in held)
         return hooks, probes
 
+    def copy_probed(self, into: Path, since_ns: int, *, over: bool) -> None:
+        """Copy what probes saw of operators that began since an instant (monotonic).
+
+        `over`: of a job that goes on, whose rings are read one after the other, what has ended.
+        """
+        into.mkdir()
+        for path in self.probed.glob("*.ring"):
+            kept = recorded.since(path.read_bytes(), since_ns, over=over)
+            (into / path.name).write_bytes(kept)
+
 
 def _by_rank(found: list[recorded.Ring]) -> list[recorded.Ring]:
     return sorted((each for each in found if each.rank >= 0), key=lambda each: each.rank)
@@ -195,8 +218,9 @@ def _try(job: _Job, fault: Fault, say: Say, output: Path) -> Told:
     training = job.running()
     if fault.name in STEADY:
         _note(training, fault)
+    before_ns = time.monotonic_ns()
     _steps(training, HEALTHY_STEPS + 2, "healthy steps")
-    begun = training.steps()
+    begun, begun_ns = training.steps(), time.monotonic_ns()
     with _broken(job, training, fault):
         if fault.hangs:
             with suppress(LabError):  # that it does not is what is waited for
@@ -204,10 +228,14 @@ def _try(job: _Job, fault: Fault, say: Say, output: Path) -> Told:
         else:
             _steps(training, WRONG_STEPS, "steps with the fault", timeout_s=STEP_LIMIT_S)
         rings, probed = job.read()
+        began_ns = before_ns if fault.hangs else begun_ns
+        job.copy_probed(output / f"{fault.name}.probed", began_ns, over=not fault.hangs)
     told = _write(rings, probed, fault, begun, output)
-    _ask(output / f"{fault.name}.csv", fault, told)
+    told.told, told.right = _asked(output / f"{fault.name}.csv", fault)
+    told.told_alone, told.right_alone = _asked(output / f"{fault.name}.probed", fault)
     seen, of = told.probed
-    say(f"  {told.rows} rows; probes saw {seen} collectives of {of}; {told.told}")
+    say(f"  {told.rows} rows; probes saw {seen} operators of {of}")
+    say(f"  {told.told}; by probes alone: {told.told_alone}")
     if fault.hangs:
         job.end()
     return told
@@ -275,8 +303,13 @@ def _write(
     return Told(
         fault.name, f"{fault.kind} {','.join(map(str, fault.ranks))}".strip(), len(hooked),
         _median([took[each] for each in took if each in before]), with_it,
-        (len(seen), sum(row[2] == "collective" for row in hooked)),
+        (_shared(seen), _shared(hooked)),
     )  # fmt: skip
+
+
+def _shared(table: list[tuple[Any, ...]]) -> int:
+    """Return how many rows are of what ranks do with others."""
+    return sum(row[2] in {"collective", "send", "recv"} for row in table)
 
 
 def _step_times(rings: list[recorded.Ring]) -> dict[int, float]:
@@ -299,21 +332,20 @@ def _median(values: list[float]) -> float:
 # --- what the analyzer says --------------------------------------------------------------------
 
 
-def _ask(path: Path, fault: Fault, told: Told) -> None:
+def _asked(path: Path, fault: Fault) -> tuple[str, bool | None]:
     """Ask the analyzer's command about a log, where it has that verb."""
     done = subprocess.run(
         (sys.executable, "-m", "analyzer.cli", "operators", str(path), "--json"),
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     if done.returncode == 2 and "invalid choice" in done.stderr:  # no such verb
-        return
-    path.with_suffix(".told.json").write_text(done.stdout)
+        return "not asked", None
+    path.with_suffix(f"{path.suffix}.told.json".replace(".csv", "")).write_text(done.stdout)
     try:
         said = json.loads(done.stdout)
     except ValueError:
-        told.told, told.right = f"exit {done.returncode}", False
-        return
-    told.told, told.right = _compared(said, fault)
+        return f"exit {done.returncode}", False
+    return _compared(said, fault)
 
 
 def _compared(said: dict[str, Any], fault: Fault) -> tuple[str, bool]:

@@ -57,6 +57,19 @@ def read(data: bytes) -> Ring:
     )
 
 
+def since(data: bytes, begun_ns: int, *, over: bool) -> bytes:
+    """Return a ring's bytes without what began before an instant (monotonic).
+
+    `over`: and without what has not ended.
+    """
+    head, kept = form.read_head(data), bytearray(data)
+    for at in range(form.HEAD_BYTES + head.lines_bytes, len(data), form.RECORD_BYTES):
+        each = form.Record._make(form.RECORD.unpack_from(kept, at))
+        if each.begun_ns < begun_ns or (over and not each.ended_ns):
+            kept[at : at + form.RECORD_BYTES] = bytes(form.RECORD_BYTES)
+    return bytes(kept)
+
+
 def _world(lines: list[dict[str, Any]]) -> int:
     return next((each["world"] for each in lines if "world" in each), 0)
 

@@ -16,7 +16,8 @@ from tests.lab.processes import Processes
 from tests.lab.shape import Controller, Shape, namespace, rnic
 from tests.lab.workload import Container
 
-READY_TIMEOUT_S = 90
+READY_TIMEOUT_S = 300
+"""Chosen: an emulated machine on which all starts anew takes some minutes."""
 _REQUEST_TIMEOUT_S = 5
 ANALYZER = "analyzer/analyzer"
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from tests.lab import holdings
 from tests.lab.demo import Observer, Say
-from tests.lab.health import Health
+from tests.lab.health import Health, keep
 from tests.lab.health import Report as Seen
 from tests.lab.holdings import FOLDER, Key, Reading
 from tests.lab.lab import Lab
@@ -267,6 +267,8 @@ def run(lab: Lab, say: Say, *, minutes: float, seed: int, transport: Transport) 
         with lab.services().client() as client:
             soak = Soak(lab, Observer(client), say, seed=seed, minutes=minutes)
             soak.run(minutes)
+            if not soak.report.good:
+                keep(client, "soak", say)
     finally:
         lab.down()
     return Report(soak.report, soak.rests, holdings.expected(shape))

@@ -88,7 +88,7 @@ class Pretended:
         self.judge: dict[str, Any] = {
             "pid": 7, "starts": 1, "late_ns": 2_000_000_000, "backlog_bytes": 0,
         }  # fmt: skip
-        self.blind = blind
+        self.blind, self.beside = blind, list[str]()
         self._state = State(Shape(), containers=tuple(EVERYONE))
         self.processes = SimpleNamespace(kill=lambda _name: None)
 
@@ -145,9 +145,10 @@ class Pretended:
             "/v1/endpoints": {"endpoints": [*up, {"state": "gone"}]},
             "/v1/incidents": {
                 "incidents": [
-                    {"id": fault.key, "component": fault.truth.component, "summary": "cut"}
+                    {"id": f"{fault.key} {name}", "component": name, "summary": "cut"}
                     for fault in self._state.faults
                     if not self.blind
+                    for name in (fault.truth.component, *self.beside)
                 ]
             },
         }  # fmt: skip
@@ -178,6 +179,15 @@ def test_a_judge_that_says_nothing_at_all_is_not(monkeypatch: pytest.MonkeyPatch
     assert not report.good
     assert "the link that was cut at the end: not named" in report.lines()
     assert list(report.failures) == ["the judge wrote no history for 300 s"]
+
+
+def test_a_judge_that_names_another_beside_the_link_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Pretended()
+    lab.beside = ["rnic h3/rnic0"]
+    report = watched(monkeypatch, lab, 3)
+    assert report.named_s is not None
+    assert list(report.failures) == ["rnic h3/rnic0 was named for the link"]
+    assert not report.good
 
 
 @pytest.mark.parametrize(

@@ -16,12 +16,14 @@ def test_each_fault_is_named_once_and_says_who_is_at_fault() -> None:
 def test_a_table_has_a_line_for_each() -> None:
     made = [
         Told("slow-rank", "rank 3", 10, 0.7, 1.4, told="rank 3", right=True),
-        Told("stopped", "rank 5", 10, 0.7, None),
+        Told("stopped", "rank 5", 10, 0.7, None, told_alone="rank 5", right_alone=False),
     ]
-    head, first, second = operators.lines(made)
+    head, first, second, *alone = operators.lines(made)
     assert first.endswith("yes")
     assert "hangs" in second
     assert len(head) == len(second) - len("-") + len("right")
+    assert alone[-2].endswith("-")
+    assert alone[-1].endswith("rank 5".ljust(34) + " NO")
 
 
 def test_a_rank_does_what_the_note_says_of_it(tmp_path: Path) -> None:

@@ -48,6 +48,19 @@ def test_a_ring_is_a_table(tmp_path: Path) -> None:
     assert path.read_text().splitlines()[0] == ",".join(recorded.COLUMNS)
 
 
+def test_what_began_before_or_has_not_ended_is_taken_out_of_a_ring(tmp_path: Path) -> None:
+    records = [record(1, 1), record(2, 5), record(3, 7, ended=False)]
+    made(tmp_path, "a.ring", *HOOKS, records=records)
+    data = (tmp_path / "a.ring").read_bytes()
+
+    def steps(data: bytes) -> list[int]:
+        return [each.step for each in recorded.read(data).records]
+
+    assert steps(recorded.since(data, 0, over=False)) == [1, 2, 3]
+    assert steps(recorded.since(data, 5 * MS, over=False)) == [2, 3]
+    assert steps(recorded.since(data, 5 * MS, over=True)) == [2]
+
+
 def test_probes_get_the_steps_of_the_hooks_and_know_the_world_by_its_size(tmp_path: Path) -> None:
     hooks = made(tmp_path, "a.ring", *HOOKS, records=[record(1, 1), record(2, 10)])
     probes = made(

@@ -51,7 +51,12 @@ def test_what_a_setting_may_be_is_told(where, said):
         ((), "table", "; is 'tables' meant?"),
         (("inner",), "friut", "; is 'fruit' meant?"),
         (("named", "x"), "sizes", "; is 'size' meant?"),
-        (("inner",), "tables", ""),
+        (("inner",), "colour", ""),
+        (
+            ("inner",),
+            "tables",
+            "; it belongs above the first [section], or is a section of its own",
+        ),
         (("way",), "left", ""),
     ],
 )

@@ -17,17 +17,6 @@ from netagent.cli import MODULES, VERBS, RateLimit, configure_logging, main
 from netagent.model.errors import CapabilityMissing, ConfigError, Unreachable
 
 
-@pytest.fixture(autouse=True)
-def _logging_as_it_was():
-    """Undo what a command line sets for its whole process."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
-
-
 @pytest.mark.parametrize("verb", sorted(VERBS))
 def test_every_verb_has_help_with_an_example_in_80_columns(verb, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")

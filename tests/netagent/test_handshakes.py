@@ -155,3 +155,31 @@ def test_another_kind_of_loop_is_left_alone():
     other = Other()
     bound_handshakes(other)
     assert vars(other) == {}
+
+
+def test_of_more_who_are_silent_than_an_agent_bears_the_oldest_gives_way(tmp_path):
+    authority = Authority(tmp_path)
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        bound_handshakes(loop, most=3)
+        signed = authority.sign("analyzer")
+        server = await loop.create_server(
+            Echo, "127.0.0.1", 0, ssl=context(ssl.PROTOCOL_TLS_SERVER, authority, signed)
+        )
+        port = server.sockets[0].getsockname()[1]
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(5)]
+        async with timeout(60):
+            ended = [await reader.read() for reader, _ in silent[:2]]
+        client = context(ssl.PROTOCOL_TLS_CLIENT, authority, authority.sign("h0"))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client)
+        writer.write(b"hello")
+        async with timeout(60):
+            said = await reader.readexactly(5), await silent[2][0].read()
+        held = [each.at_eof() for each, _ in silent[3:]]
+        for _, each in (*silent, (None, writer)):
+            each.close()
+        server.close()
+        return ended, said, held
+
+    assert asyncio.run(main()) == ([b"", b""], (b"hello", b""), [False, False])

@@ -2,13 +2,16 @@
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from hashlib import blake2b
 
 import httpx
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from netagent import server
 from netagent.concurrency import timeout
@@ -271,6 +274,82 @@ def test_a_service_that_does_not_answer_is_given_up(monkeypatch):
     service = Service()
     service.wait_s = 60
     assert ask(service, "GET", "/v1/status").status_code == 504
+
+
+def statuses(service: Service, requests: list[tuple[str, str, str, bytes]]) -> list[int]:
+    """Return the status of each request: who shows a certificate, method, path and body."""
+
+    async def main() -> list[int]:
+        app, peer = RpcApp(service, peers=frozenset({"analyzer"})), ""
+
+        async def identified(scope, receive, send) -> None:
+            await app({**scope, "state": {"peer": peer}}, receive, send)
+
+        headers, found = {"content-type": MSGPACK.value}, []
+        transport = httpx.ASGITransport(identified)
+        async with httpx.AsyncClient(transport=transport, base_url="http://a") as client:
+            for who, method, path, body in requests:
+                peer = who
+                asked = await client.request(method, path, content=body, headers=headers)
+                found.append(asked.status_code)
+        return found
+
+    return asyncio.run(main())
+
+
+def announcement(host: str, count: int, form: Callable[[bytes], bytes] = bytes) -> tuple:
+    names = (blake2b(b"%d" % n, digest_size=16).hexdigest() for n in range(count))
+    ends = tuple(replace(ENDPOINT, host=host, id=EndpointId(each, 0)) for each in names)
+    said = Announcement(host=host, instance="i", generation=1, endpoints=ends)
+    return host, "PUT", "/v1/peers", form(encode(said))
+
+
+@pytest.mark.parametrize(
+    ("count", "form", "most"),
+    [
+        pytest.param(0, bytes, 64, id="many small ones"),
+        pytest.param(4000, bytes, 3, id="large ones"),
+        pytest.param(4000, deflated, 3, id="large ones that are deflated"),
+    ],
+)
+def test_a_host_that_announces_without_end_is_heard_for_a_while(monkeypatch, count, form, most):
+    monkeypatch.setattr(server, "ANNOUNCED_BYTES_PER_S", 0)
+    theirs, service = announcement("h7", count, form), Service()
+    assert is_deflated(theirs[-1]) == (form is deflated)
+    found = statuses(service, [theirs] * (most + 2) + [announcement("h1", 1)])
+    taken = found.index(429)
+    assert 0 < taken <= most
+    assert set(found[:taken]) == {200}
+    assert set(found[taken:-1]) == {429}
+    assert found[-1] == 200
+    assert len(service.asked) == taken + 1
+
+
+def test_what_a_host_may_announce_comes_back_with_time_and_is_remembered_of_some(monkeypatch):
+    monkeypatch.setattr(server, "MAX_ANNOUNCERS", 2)
+    announcers = server._Announcers()
+    for _ in range(2):
+        announcers.take("h7", bytes(server.MAX_REQUEST_BYTES), 5.0)
+    with pytest.raises(TooSoon):
+        announcers.take("h7", b"", 5.0)
+    half_s = server.LEAST_ANNOUNCED / server.ANNOUNCED_BYTES_PER_S
+    announcers.take("h7", b"", 5.0 + half_s)
+    with pytest.raises(TooSoon):
+        announcers.take("h7", b"", 5.0 + half_s)
+    for name in ("h8", "h9"):
+        announcers.take(name, b"", 6.0)
+    assert list(announcers._left) == ["h8", "h9"]
+
+
+def test_refusals_are_logged_now_and_then_and_shortened(monkeypatch):
+    odd = ("h7", "GET", f"/{'x' * 50_000}", b"")
+    with capture_logs() as logs:
+        monkeypatch.setattr(server, "TOLD_EVERY_S", 3600.0)
+        assert statuses(Service(), [odd] * 50) == [403] * 50
+        monkeypatch.setattr(server, "TOLD_EVERY_S", 0.0)
+        assert statuses(Service(), [("analyzer", *odd[1:])] * 2) == [404] * 2
+    assert [each["event"] for each in logs] == ["request_refused"] * 3
+    assert max(len(str(each)) for each in logs) < 1000
 
 
 PATHS = st.sampled_from(["/v1/check", "/v1/path", "/v1/probe"])

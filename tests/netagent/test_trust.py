@@ -207,6 +207,13 @@ def test_a_file_that_is_missing_is_named(authority, tmp_path, missing):
         Trust(files)
 
 
+def test_a_file_that_cannot_be_looked_for_is_named(authority, tmp_path):
+    files = signed(authority, "h0", tmp_path)
+    files.ca = str(tmp_path / ("x" * 300))
+    with pytest.raises(ConfigError, match=r"xxx: cannot be read: File name too long"):
+        Trust(files)
+
+
 def test_a_key_that_others_may_read_is_told_of(authority, tmp_path):
     files = signed(authority, "h0", tmp_path)
     assert not Trust(files).key_is_open

@@ -62,3 +62,8 @@ def test_of_lines_only_objects_are_kept(lines):
     found = form.read_lines(b"\n".join([*lines, good]))
     assert found[-1] == {"op": 1}
     assert all(isinstance(each, dict) for each in found)
+
+
+def test_who_writes_very_many_lines_has_the_first_read():
+    data = b'{"op":0}\n' + b"\n" * form.MOST_LINES + b'{"op":1}\n'
+    assert form.read_lines(data) == [{"op": 0}]

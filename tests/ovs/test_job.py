@@ -131,7 +131,8 @@ def test_a_slow_uplink_is_one_incident_by_probes_and_by_operators(
         # On a busy machine the job may be late before probes are: it names no part until then.
         observer.wait(lambda: joined(observer, UPLINK), timeout_s=WITHIN_S)
         observer.wait(lambda: active(observer).keys() == {UPLINK}, timeout_s=WITHIN_S)
-        assert active(observer).keys() == {UPLINK}
+        told = active(observer)
+        assert told.keys() == {UPLINK}, told
         assert joined(observer, UPLINK)
     finally:
         command("tc", "-n", where, "qdisc", "del", "dev", interface, "root")

@@ -59,5 +59,7 @@ def test_a_fault_is_named_without_a_trace(lab, observer, fault):
     found = _try(lab, observer, fault, lambda text: None, later_s=PATIENT_S)
     assert found.verdict is not None
     assert found.verdict[:2] == found.truth
-    assert found.others == ()
+    # A spine that dies takes all that crosses either one for some seconds. No trace tells the two
+    # apart, so that it is undecided at first, which names nobody.
+    assert set(found.others) <= {"None"}
     assert found.recovered_s is not None, found

@@ -15,6 +15,7 @@ import pytest
 from tests.analyzer.certificates import Authority
 from tests.analyzer.server.process import Process
 from tests.page.browser import ARGUMENTS, Network
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.browser
 
@@ -126,7 +127,12 @@ def test_another_site_reads_nothing_and_asks_for_nothing(attacked: Attacked) -> 
             assert said in {"error", "opaque 0 "}, (path, options, said)
     assert tab.evaluate(HEARS, f"{origin}/v1/views/events") == "error"
     tab.evaluate(FRAMES, f"{origin}/")
-    assert [each.url for each in tab.frames[1:]] == ["chrome-error://chromewebdata/"]
+    # The driver hears of it after the tab itself.
+    wait_until(
+        lambda: [each.url for each in tab.frames[1:]] == ["chrome-error://chromewebdata/"],
+        "the frame shows an error",
+        rest=lambda s: tab.wait_for_timeout(1000 * s),
+    )
     for kind in ("script", "img", "link"):
         assert tab.evaluate(LOADS, [kind, f"{origin}{NOW}"]) == "error", kind
     assert tab.evaluate(LOADS, ["script", f"{origin}/static/main.js"]) == "error"

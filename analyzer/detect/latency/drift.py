@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.detect.chance import deviations
-from analyzer.detect.latency.merged import Floats, Ints, Merged
+from analyzer.detect.latency.merged import AT_ONCE, Floats, Ints, Merged, longer
 from analyzer.detect.latency.saved import Columns
 
 WIDTH_NS = 1_800_000_000_000
@@ -74,18 +74,24 @@ class Drift:
         self._spoiled[slow], self._shift_ns[flow] = True, shift_ns
         halfway = (self._reference[_MEAN, flow] + self._slow_ln[flow]) / 2
         self._slow_ln[flow[merged.mean_ln < halfway]] = 0.0
-        now, count = self._now[:, flow], merged.count.astype(np.float64)
+        for first in range(0, len(flow), AT_ONCE):
+            some = slice(first, first + AT_ONCE)
+            of = merged.count[some], merged.mean_ln[some], merged.var_ln[some]
+            self._add(flow[some], *of)
+
+    def _add(self, flow: Ints, counted: Ints, mean_ln: Floats, var_ln: Floats) -> None:
+        now, count = self._now[:, flow], counted.astype(np.float64)
         # Parts into a whole: Chan, Golub & LeVeque, 1979.
         share = count / np.maximum(now[_COUNT] + count, 1)
-        off = merged.mean_ln - now[_MEAN]
-        now[_VAR] += share * (merged.var_ln - now[_VAR]) + share * (1 - share) * off * off
+        off = mean_ln - now[_MEAN]
+        now[_VAR] += share * (var_ln - now[_VAR]) + share * (1 - share) * off * off
         now[_MEAN] += share * off
         now[_COUNT] += count
         now[_PARTS] += 1
-        off = merged.mean_ln - now[_PARTS_MEAN]
+        off = mean_ln - now[_PARTS_MEAN]
         now[_PARTS_MEAN] += off / now[_PARTS]
         now[_PARTS_VAR] *= 1 - 1 / now[_PARTS]
-        now[_PARTS_VAR] += off * (merged.mean_ln - now[_PARTS_MEAN]) / now[_PARTS]
+        now[_PARTS_VAR] += off * (mean_ln - now[_PARTS_MEAN]) / now[_PARTS]
         self._now[:, flow] = now
 
     def slow(self) -> Ints:
@@ -131,14 +137,8 @@ class Drift:
         self._now, self._spoiled = np.zeros_like(now), np.zeros_like(self._spoiled)
 
     def _grow(self, size: int) -> None:
-        have = len(self._slow_ln)
-        if size <= have:
-            return
-        more = max(size, 2 * have) - have
         for name in _COLUMNS:
-            known = getattr(self, name)
-            wide = np.zeros((*known.shape[:-1], more), known.dtype)
-            setattr(self, name, np.concatenate([known, wide], axis=-1))
+            setattr(self, name, longer(getattr(self, name), size))
 
 
 def drifts(reference: Floats, now: Floats, shift_ns: Floats) -> NDArray[np.bool_]:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.detect.latency.merged import Floats, Ints
+from analyzer.detect.latency.merged import Floats, Ints, longer
 from analyzer.intake.flows import FlowNumbers
 from netagent.model.endpoint import Endpoint
 from netagent.model.ids import EndpointId
@@ -55,10 +55,8 @@ class Floors:
         common, tasks = self.asked.common, dict(self.asked.tasks)
         if not tasks:
             return np.full(len(flow), common.factor), np.full(len(flow), common.shift_ns)
-        if len(flow) and (size := int(flow.max()) + 1) > len(self._factor):
-            more = np.zeros(max(size, 2 * len(self._factor)) - len(self._factor))
-            self._factor = np.concatenate([self._factor, more])
-            self._shift_ns = np.concatenate([self._shift_ns, more])
+        size = int(flow.max(initial=-1)) + 1
+        self._factor, self._shift_ns = (longer(e, size) for e in (self._factor, self._shift_ns))
         for number in flow[self._factor[flow] == 0].tolist():
             end = endpoints.get(numbers.flow(number).source)
             floor = tasks.get(end.task if end else "", common)

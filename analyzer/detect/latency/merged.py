@@ -2,13 +2,16 @@
 """Round trips of several windows as if they were one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.intake.flows import MAX_BUCKET, WindowRows
 from netagent.wire.histogram import GAMMA
+
+T = TypeVar("T", bound=np.generic)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -20,6 +23,14 @@ _COUNT, _BUCKET = np.uint64(2**32 - 1), np.uint64(2**11 - 1)
 _BUCKET_AT, _PLACE_AT = np.uint64(32), np.uint64(43)
 """Where in a number of 64 bits a bucket, and a flow's place, begin."""
 NO_PLACE = -1
+# Columns of windows that say how long round trips took.
+_READ = frozenset({
+    "flow", "count", "min_ns", "max_ns", "mean_ln", "var_ln", "hist_len", "hist_bucket",
+    "hist_count",
+})  # fmt: skip
+AT_ONCE = 1 << 16
+"""Flows whose numbers are judged together. Chosen: some megabytes, which are there again for the
+next ones; of a million flows they would be the most that a judge ever needs."""
 FLOWS_AT_ONCE = 4096
 """Flows whose histograms are looked at together. Chosen: their columns stay in the cache; of a
 million flows each would be new memory, which took longer than all that is counted in it."""
@@ -69,6 +80,39 @@ def merge(windows: Sequence[WindowRows]) -> Merged:
     return Merged(flow, count.astype(np.int64), mean_ln, var_ln, told, seven)
 
 
+def needed(rows: WindowRows) -> WindowRows:
+    """Return rows of which only what `merge` looks at takes memory; the rest is zero.
+
+    Counts are as narrow as theirs are. Of a million flows that is eighty megabytes less a window,
+    of which six wait for each other.
+    """
+    columns = {each.name: getattr(rows, each.name) for each in fields(rows)[3:]}
+    kept: dict[str, Any] = {
+        name: _narrow(of) if name in _READ else np.broadcast_to(of.dtype.type(0), of.shape)
+        for name, of in columns.items()
+    }
+    return replace(rows, **kept)
+
+
+def _narrow(of: NDArray[Any]) -> NDArray[Any]:
+    """Return the same numbers; counts in as few bytes as hold the largest."""
+    return of.astype(np.min_scalar_type(of.max(initial=0))) if of.dtype.kind in "iu" else of
+
+
+def longer(columns: NDArray[T], size: int) -> NDArray[T]:
+    """Return columns (…, n) with room for `size` flows, of which new ones are zero.
+
+    An eighth more, for those that come one by one: of a million flows, as many again would take
+    half a gigabyte, most of it for nothing.
+    """
+    have = columns.shape[-1]
+    if size <= have:
+        return columns
+    made = np.zeros((*columns.shape[:-1], max(size, have + have // 8)), columns.dtype)
+    made[..., :have] = columns
+    return made
+
+
 def _answered(rows: WindowRows) -> Ints | slice:
     """Return which flows answered: mostly all of them, and then nothing has to be copied."""
     return slice(None) if (rows.count > 0).all() else np.flatnonzero(rows.count > 0)
@@ -91,8 +135,7 @@ def _placed(flows: Sequence[Ints]) -> tuple[Ints, Ints]:
 
 def _seven(windows: Sequence[WindowRows], places: Ints, n: int) -> tuple[Ints, Floats]:
     """Return how many round trips histograms tell of each of `n` flows, and what they tell."""
-    entries = [_entries(r, places) for r in windows if len(r.hist_len) == len(r.flow)]
-    entry = np.concatenate(entries or [np.zeros(0, np.uint64)])
+    entry = _joined([r for r in windows if len(r.hist_len) == len(r.flow)], places)
     # A host's flows lie beside each other already: what merges runs takes half of the time.
     entry.sort(kind="stable")
     told, seven = np.zeros(n, np.int64), np.zeros((7, n))
@@ -125,19 +168,35 @@ def _told(entry: NDArray[np.uint64], first: int, n: int) -> tuple[Ints, Floats]:
     return told, seven
 
 
-def _entries(rows: WindowRows, places: Ints) -> NDArray[np.uint64]:
-    """Return the entries of histograms as numbers that are in the order of place, then of bucket.
+def _joined(windows: Sequence[WindowRows], places: Ints) -> NDArray[np.uint64]:
+    """Return the entries of all windows, one window after the other."""
+    entry, size = np.empty(sum(len(rows.hist_bucket) for rows in windows), np.uint64), 0
+    for rows in windows:
+        ends = np.cumsum(rows.hist_len, dtype=np.int64)
+        for first in range(0, len(ends), AT_ONCE):
+            begin = int(ends[first - 1]) if first else 0
+            made = _entries(rows, slice(first, first + AT_ONCE), begin, places)
+            entry[size : size + len(made)] = made
+            size += len(made)
+    return entry[:size]
 
-    One number for all three is sorted as it is, without moving columns after it.
+
+def _entries(rows: WindowRows, some: slice, begin: int, places: Ints) -> NDArray[np.uint64]:
+    """Return the entries of `some` histograms, of which the first one is at `begin`.
+
+    They are numbers that are in the order of place, then of bucket. One number for all three is
+    sorted as it is, without moving columns after it.
     """
-    inside = rows.flow < len(places)
-    place = places[rows.flow] if inside.all() else _within(rows.flow, places, inside)
-    made = np.repeat(place.astype(np.uint64) << _PLACE_AT, rows.hist_len)
-    made |= rows.hist_bucket.astype(np.uint64) << _BUCKET_AT
-    made |= rows.hist_count.astype(np.uint64)
+    flow, lengths = rows.flow[some], rows.hist_len[some]
+    inside = flow < len(places)
+    place = places[flow] if inside.all() else _within(flow, places, inside)
+    made = np.repeat(place.astype(np.uint64) << _PLACE_AT, lengths)
+    its = slice(begin, begin + len(made))
+    made |= rows.hist_bucket[its].astype(np.uint64) << _BUCKET_AT
+    made |= rows.hist_count[its].astype(np.uint64)
     if (place != NO_PLACE).all():
         return made
-    known: NDArray[np.uint64] = made[np.repeat(place != NO_PLACE, rows.hist_len)]
+    known: NDArray[np.uint64] = made[np.repeat(place != NO_PLACE, lengths)]
     return known
 
 

@@ -18,7 +18,7 @@ from analyzer.detect.contract import Seen
 from analyzer.detect.flows import ends_of, unobserved
 from analyzer.detect.latency.drift import Drift
 from analyzer.detect.latency.floors import Floors
-from analyzer.detect.latency.merged import MEAN, P50, P75, Ints, Merged, merge
+from analyzer.detect.latency.merged import MEAN, P50, P75, Ints, Merged, merge, needed
 from analyzer.detect.latency.saved import Columns, Saved
 from analyzer.detect.latency.spread import WIDTH_NS, Spread
 from analyzer.detect.latency.step import LatencyBaselines
@@ -86,7 +86,7 @@ class Slowness:
         """
         if self._half_minute:
             return None
-        named = numbers.items()[:MAX_SAVED]
+        named = numbers.items(MAX_SAVED)
         columns = self.columns(np.array([number for number, _ in named], np.int64))
         names = tuple(flow for _, flow in named)
         return Saved(self.until_ns, self._drift.window, names, columns)
@@ -128,7 +128,7 @@ class Slowness:
         waiting = self._half_minute
         if waiting and waiting[0].window.start_ns // WIDTH_NS != half:
             self._judge(seen, slow)  # its last windows never came
-        self._half_minute.append(seen.table.rows)
+        self._half_minute.append(needed(seen.table.rows))
         if window.end_ns // WIDTH_NS != half:
             self._judge(seen, slow)
 

@@ -15,7 +15,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.detect.latency.merged import MAX, MEAN, P50, P75, STD, Floats, Ints, Merged
+from analyzer.detect.latency.merged import (
+    AT_ONCE,
+    MAX,
+    MEAN,
+    P50,
+    P75,
+    STD,
+    Floats,
+    Ints,
+    Merged,
+    longer,
+)
 from analyzer.detect.latency.outlier import factors
 from analyzer.detect.latency.saved import Columns
 
@@ -78,6 +89,16 @@ class Spread:
         """
         self._grow(int(merged.flow.max()) + 1 if len(merged.flow) else 0)
         judged = np.flatnonzero(merged.told >= LEAST_COUNT)
+        odd, again = np.zeros((2, len(judged)), np.bool_)
+        for first in range(0, len(judged), AT_ONCE):
+            some = slice(first, first + AT_ONCE)
+            odd[some], again[some] = self._judge(merged, judged[some], factor, shift_ns)
+        return judged[odd], judged[again]
+
+    def _judge(
+        self, merged: Merged, judged: Ints, factor: Floats, shift_ns: Floats
+    ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return which of these places do not fit, and which of them after another such."""
         flow = merged.flow[judged]
         new = _logarithms(merged.seven[:, judged])
         odd = np.zeros(len(judged), np.bool_)
@@ -88,7 +109,7 @@ class Spread:
         fits = ~odd
         self._windows[:, self._fitted[flow[fits]] % LOOK_BACK, flow[fits]] = new[:, fits]
         self._fitted[flow[fits]] += 1
-        return judged[odd], judged[again]
+        return odd, again
 
     def before_ns(self, flow: int) -> Floats:
         """Return (7,) the median of what the flow's windows were that fitted."""
@@ -166,13 +187,8 @@ class Spread:
         return odd
 
     def _grow(self, size: int) -> None:
-        have = len(self._odd)
-        if size > have:
-            more = max(size, 2 * have) - have
-            nothing = np.zeros((7, LOOK_BACK, more), np.float32)
-            self._windows = np.concatenate([self._windows, nothing], axis=2)
-            self._fitted = np.concatenate([self._fitted, np.zeros(more, np.int64)])
-            self._odd = np.concatenate([self._odd, np.zeros(more, np.bool_)])
+        self._windows = longer(self._windows, size)
+        self._fitted, self._odd = longer(self._fitted, size), longer(self._odd, size)
 
 
 def _risen(now: Floats, then: Floats, factor: Floats, shift_ns: Floats) -> NDArray[np.bool_]:

@@ -17,6 +17,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.detect.latency.merged import longer
 from analyzer.detect.latency.saved import Columns
 from analyzer.intake.flows import WindowRows
 
@@ -54,11 +55,8 @@ class Baseline:
 
     def grow(self, size: int) -> None:
         """Have room for `size` flows."""
-        if size > len(self.mean):
-            more = np.zeros(max(size, 2 * len(self.mean)) - len(self.mean))
-            self.mean = np.concatenate([self.mean, more])
-            self.var = np.concatenate([self.var, more])
-            self.windows = np.concatenate([self.windows, more.astype(np.int64)])
+        self.mean, self.var = longer(self.mean, size), longer(self.var, size)
+        self.windows = longer(self.windows, size)
 
     def shifted(
         self, flow: Ints, now: Floats, factor: Floats, shift_ns: Floats

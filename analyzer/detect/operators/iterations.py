@@ -10,13 +10,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.operators.log import UNKNOWN, Kind, Log
+from analyzer.operators.agreeing import PROBES
+from analyzer.operators.joined import shift
+from analyzer.operators.log import NEVER, UNKNOWN, Kind, Log
 
 FEWEST_ITERATIONS = 5
 """Steps below which nobody is named. Chosen: with fewer, chance alone has one rank of a few
 thousand last each time."""
 
 
+_MOST_SIZES = 4096  # of operations that are told apart by how large they are
 _MOST_KINDS = 8  # kinds of operators and of groups, with room for one that is none
 Order = NDArray[np.int64] | slice
 
@@ -51,12 +54,38 @@ def iterations(log: Log) -> Iterations:
     before: NDArray[np.int64] = np.repeat(count[first], np.diff([*first, len(rank)]))
     number = (count - before).astype(np.int32)
     whole = int(number[np.append(first[1:], len(rank)) - 1].max()) + 1
-    least = int(np.add.reduceat(anchors.astype(np.int64), first).min())
-    number[number >= min(whole, least)] = UNKNOWN
-    step = np.empty(len(log), np.int32)
+    counts = np.add.reduceat(anchors.astype(np.int64), first)
+    by = _shifts(log, order, anchors, first) if log.source == PROBES else np.zeros_like(counts)
+    if by is None:  # whose step is whose nobody knows
+        return Iterations(
+            np.full(len(log), UNKNOWN, np.int32), np.zeros(0, np.int64), inferred=True
+        )
+    number += np.repeat(by, np.diff([*first, len(rank)])).astype(np.int32)
     # Nobody knows when logging began, so the first step may have lost its beginning.
-    step[order] = np.where(number > 0, number, UNKNOWN)
-    return Iterations(step, np.arange(1, least, dtype=np.int64), inferred=True)
+    low, high = int(by.max()) + 1, int((counts + by).min())
+    number[(number < low) | (number >= min(whole + int(by.max()), high))] = UNKNOWN
+    step = np.empty(len(log), np.int32)
+    step[order] = number
+    return Iterations(step, np.arange(low, high, dtype=np.int64), inferred=True)
+
+
+def _shifts(
+    log: Log, order: Order, anchors: NDArray[np.bool_], first: NDArray[np.int64]
+) -> NDArray[np.int64] | None:
+    """Return by rank what to add to its steps' numbers, each of which begins with its own log.
+
+    None where that is not known of one, as of one that ended before others were watched.
+    """
+    ends = [
+        each[over & (each != NEVER)]
+        for each, over in zip(
+            np.split(log.ended_ns[order], first[1:]), np.split(anchors, first[1:]), strict=True
+        )
+    ]
+    numbers = [np.arange(len(each)) for each in ends]
+    found = [shift(mine, end, numbers[0], ends[0]) for mine, end in zip(numbers, ends, strict=True)]
+    known = [each for each in found if each is not None]
+    return np.array(known, np.int64) if len(known) == len(found) else None
 
 
 def _anchors(log: Log, order: Order) -> NDArray[np.bool_] | None:
@@ -65,7 +94,10 @@ def _anchors(log: Log, order: Order) -> NDArray[np.bool_] | None:
     kinds = list(dict.fromkeys(group.kind for group in log.groups))
     kind = np.array([*(kinds.index(group.kind) for group in log.groups), -1], np.int64)
     group = kind[np.maximum(log.group[order], -1)]
-    code = (log.op[order].astype(np.int64) * _MOST_KINDS + group + 1) * _MOST_KINDS
+    op = log.op[order].astype(np.int64)
+    if log.source == PROBES:  # nobody says what a group is for
+        op += len(log.ops) * _dense_bytes(log.bytes[order])
+    code = (op * _MOST_KINDS + group + 1) * _MOST_KINDS
     code += log.kind[order]
     codes, place = _dense(code)
     own = np.cumsum(np.diff(rank, prepend=rank[0]) != 0)
@@ -89,6 +121,15 @@ def _dense(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int
     seen = np.zeros(int(values.max()) + 1, bool)
     seen[values] = True
     return np.flatnonzero(seen), (np.cumsum(seen) - 1)[values]
+
+
+def _dense_bytes(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return of each size its place among all, as operations of one kind differ by it.
+
+    Of very many sizes, as where each step has its own, none tells anything.
+    """
+    seen, place = np.unique(sizes, return_inverse=True)
+    return place.astype(np.int64) if len(seen) <= _MOST_SIZES else np.zeros(len(sizes), np.int64)
 
 
 def _last(rarest: NDArray[np.int64], place: NDArray[np.int64], own: NDArray[np.int64]) -> int:

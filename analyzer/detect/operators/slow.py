@@ -40,7 +40,7 @@ def judge(log: Log) -> Verdict | None:
     """Return who makes a job slow, as far as operators tell; None without durations."""
     if not ((log.started_ns != NEVER) & (log.ended_ns != NEVER)).any():
         return None
-    if log.source == PROBES:
+    if log.source == PROBES and not log.is_whole:
         return _untold()
     found = iterations(log)
     if len(found.steps) < FEWEST_ITERATIONS:

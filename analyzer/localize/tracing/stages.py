@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from analyzer.detect.flows import FlowView
 from analyzer.localize.case import Endpoints, Explained, OrderedPair, pairs_quoted
-from analyzer.localize.walks import probed_port
+from analyzer.localize.walks import ROCE_PORT, probed_port
 from bpf.trace import journey
 from netagent.model.evidence import Evidence, EvidenceKind
 from netagent.model.ids import EndpointId
@@ -32,8 +32,8 @@ MANY, MANY_SHARE = 3, 0.05
 """Least packets, and least share of those that entered a stage, whose loss there is no chance.
 Chosen: a stray loss or two stay below."""
 
+_ROCE_STAGES = {"rxe_transmit", "rxe_receive"}
 _TUNNEL_PLACES = {
-    journey.TUNNEL_PORT,
     journey.PLACES["uplink_receive", "decapsulate"],
     journey.PLACES["decapsulate", "tunnel_receive"],
 }
@@ -79,9 +79,18 @@ def questions(
     )
 
 
-def judge(pair: OrderedPair, sender: TraceReply | None, receiver: TraceReply | None) -> Traced:
-    """Return where packets of `pair` ended; a trace that failed is None."""
-    views = [_view(reply) for reply in (sender, receiver)]
+def judge(
+    pair: OrderedPair,
+    sender: TraceReply | None,
+    receiver: TraceReply | None,
+    *,
+    by_roce: bool = True,
+) -> Traced:
+    """Return where packets of `pair` ended; a trace that failed is None.
+
+    `by_roce`: they are RoCE. Others never come to Soft-RoCE's stages, whatever a sender says.
+    """
+    views = [_view(reply, by_roce=by_roce) for reply in (sender, receiver)]
     verdict = journey.diagnose(sender=views[0], receiver=views[1])
     if verdict.host == "underlay" and views[1] is not None and any(views[1].packets.values()):
         # The two traces did not begin at the same time: only what each host lost is comparable.
@@ -96,12 +105,18 @@ def judge(pair: OrderedPair, sender: TraceReply | None, receiver: TraceReply | N
     return Traced(pair, verdict, tuple(counts), replies)
 
 
-def _view(reply: TraceReply | None) -> journey.HostView | None:
+def is_roce(request: TraceRequest) -> bool:
+    """Return whether a question is about RoCE."""
+    return f"tp_dst={ROCE_PORT}" in request.flow.split(",")
+
+
+def _view(reply: TraceReply | None, *, by_roce: bool) -> journey.HostView | None:
     if reply is None:
         return None
+    rows = [row for row in reply.stages if by_roce or row.stage not in _ROCE_STAGES]
     return journey.HostView(
-        packets={row.stage: row.packets for row in reply.stages},
-        foreign={row.stage: row.foreign for row in reply.stages},
+        packets={row.stage: row.packets for row in rows},
+        foreign={row.stage: row.foreign for row in rows},
         drops=tuple(
             journey.Dropped(row.reason, row.location, row.after, row.device, row.packets)
             for row in reply.drops
@@ -127,6 +142,8 @@ def component(
     if where is None or host not in {"sender", "receiver"}:
         return None
     end = endpoints[traced.pair[0] if host == "sender" else traced.pair[1]]
+    if where == journey.TUNNEL_PORT:
+        return None  # whoever sends with another VNI, and says nothing of it, has it seen there
     if where == _UPLINK_PLACE:
         return rnic(end.host, end.rnic)
     from_tunnel = host == "receiver" and where == journey.PLACES["actions", "output"]

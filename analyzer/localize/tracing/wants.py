@@ -152,7 +152,11 @@ class Wants:
         if len(running.replies) < len(running.asks):
             return None
         sender, receiver = running.replies[0], running.replies[1]
-        found = stages.judge(running.pair, sender, receiver) if sender or receiver else None
+        requests = running.wanted.backward if back else running.wanted.forward
+        by_roce = stages.is_roce(requests[1])
+        found = None
+        if sender or receiver:
+            found = stages.judge(running.pair, sender, receiver, by_roce=by_roce)
         if not back and (found is None or found.verdict.where is None):
             running.forward, running.back, running.replies = found, True, {}
             self._ask(running)

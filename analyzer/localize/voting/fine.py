@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,10 @@ from netagent.model.path import Component, Kind, link_ends
 
 Mask = NDArray[np.bool_]
 Floats = NDArray[np.float64]
+Whole = NDArray[np.signedinteger[Any]]
 FABRIC = {Kind.SWITCH, Kind.LINK}
+_NUMBER = np.int32
+"""What flows' numbers are kept as: those of some windows wait for a vote on all of their probes."""
 
 
 V = TypeVar("V")
@@ -68,15 +71,15 @@ class Fine:
     FORGOTTEN: ClassVar[frozenset[str]] = frozenset({"views"})
     """What earlier versions wrote into recordings."""
 
-    rows: Ints
+    rows: Whole
     """(n_flows,): which of the flows that were divided they are."""
-    sent: Ints
+    sent: Whole
     """Probes that count: all, or those of the largest size."""
-    every: Ints
-    there: Ints
+    every: Whole
+    there: Whole
     """(n_flows,): row of `routes`, or of `open` beyond those."""
-    back: Ints
-    ends: Ints
+    back: Whole
+    ends: Whole
     """(2, n_flows): numbers of the endpoints in `own`."""
     routes: Sequence[Route]
     parts: Mapping[int, frozenset[Part]]
@@ -311,7 +314,7 @@ class Fine:
     @cached_property
     def _pairs(self) -> tuple[Ints, Ints]:
         """Keys of the ordered pairs, in order, and (n_flows,) the place of each flow's pair."""
-        keys = (self.ends[0] << 32) + self.ends[1]
+        keys = (self.ends[0].astype(np.int64) << 32) + self.ends[1]
         # Flows of a pair mostly stand together: then fewer have to be put in order.
         begins = np.flatnonzero(np.diff(keys, prepend=-1))
         met, place = np.unique(keys[begins], return_inverse=True)
@@ -340,9 +343,9 @@ def divide(
         return flows, ()
     settled = topology.settled(flows.number, flows.numbers, at_ns=case.window.start_ns)
     fine = (flows.lost == 0) & (settled.there != NO_ROUTE)
-    rows = np.flatnonzero(fine)
-    there, back = settled.there[rows], settled.back[rows]
-    ends = flows.ends.take(rows, axis=1)
+    rows = np.flatnonzero(fine).astype(_NUMBER)
+    there, back = (each[rows].astype(_NUMBER) for each in (settled.there, settled.back))
+    ends = flows.ends.take(rows, axis=1).astype(_NUMBER)
     names = Lazily(_met(ends), flows.numbers.endpoint)
     endpoints, routes = case.endpoints, settled.routes  # what is asked for later keeps no window
     own = Own(names.numbers, lambda n: endpoints[names[n]], topology.hosts)
@@ -359,8 +362,8 @@ def divide(
         {row: _certain(leg) for row, leg in legs.items()},
         _met(np.stack([there, back])),
     )
-    of_all_sizes = flows.sent[rows]
-    sent = flows.sent_large[rows] if large_only else of_all_sizes
+    of_all_sizes = flows.sent[rows].astype(_NUMBER)
+    sent = flows.sent_large[rows].astype(_NUMBER) if large_only else of_all_sizes
     counted = Fine(
         rows, sent, of_all_sizes, there, back, ends,
         routes, parts, legs, own, names,
@@ -369,7 +372,7 @@ def divide(
 
 
 def _between_leaves(
-    ends: Ints,
+    ends: Whole,
     leaf_of: Mapping[int, str | None],
     topology: LearnedTopology,
     first: int,
@@ -390,7 +393,7 @@ def _between_leaves(
     return there, back
 
 
-def _met(numbers: Ints) -> Ints:
+def _met(numbers: Whole) -> Ints:
     """Return these numbers once each, in order."""
     found = np.zeros(1 + int(numbers.max(initial=-1)), np.bool_)
     found[numbers] = True

@@ -31,8 +31,16 @@ from netagent.model.errors import RemoteProtocolError
 
 MAX_BYTES = 128 << 20
 """Largest dump. Chosen: 100,000 entries with their frames; the default is 2,000."""
+MAX_ENTRIES = 1_000_000
+"""Most entries of a dump. Chosen: ten times as many; one may be there a million times in a pickle
+that has it once."""
 MAX_TENSORS = 65_536
 """Most tensors of an entry whose sizes are added up. Chosen: more than a model's layers."""
+
+MAX_TEXT = 16 << 20
+"""Most characters in which members of groups are listed. Chosen: of two million ranks."""
+MAX_NAME = 200
+"""Longest name of an operation that is looked at. Chosen: real ones have some dozen characters."""
 
 COUNTED = "?"
 """With what the name of a group begins that is known by a count of the rank's own only."""
@@ -98,6 +106,9 @@ def decoded(content: bytes) -> Any:
         raise RemoteProtocolError(f"{len(content)} bytes, more than {MAX_BYTES}")
     if pickles.is_pickle(content):
         return pickles.plain(content)
+    # A bracket of one byte becomes an object of sixty.
+    if content.count(b"[") + content.count(b"{") > pickles.MAX_CONTAINERS:
+        raise RemoteProtocolError(f"more than {pickles.MAX_CONTAINERS} lists and objects")
     try:
         return json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -121,13 +132,15 @@ def dump_of(value: Any, *, pickled: bool = False) -> Dump:
     listed = whole.get("entries") or []
     if not isinstance(listed, list | tuple):
         raise RemoteProtocolError("a flight recorder's dump whose entries are no list")
+    if len(listed) > MAX_ENTRIES:
+        raise RemoteProtocolError(f"{len(listed)} entries, more than {MAX_ENTRIES}")
     usable = [each for each in listed if isinstance(each, Mapping)]
     usable.sort(key=lambda each: _integer(each.get("record_id"), 0))
     first = _integer(usable[0].get("record_id"), 1) if usable else 0
     read = [entry for entry in map(_entry, usable) if entry is not None]
     rank = _integer(whole.get("rank"), UNKNOWN)
     return Dump(
-        rank=rank if rank >= 0 else None,
+        rank=rank if 0 <= rank <= MAX_RANK else None,
         entries=tuple(_settled(read)),
         members=_members(whole.get("pg_config")),
         whole=first == 0,
@@ -164,7 +177,7 @@ def _entry(raw: Mapping[Any, Any]) -> Entry | None:
     name = raw.get("profiling_name")
     if not isinstance(name, str):
         return None
-    backend, _, op = name.rpartition(":")
+    backend, _, op = name[:MAX_NAME].rpartition(":")
     kind, peer = _direction(op)
     inputs, outputs = _tensors(raw, "input"), _tensors(raw, "output")
     apart = kind is not Kind.COLLECTIVE or raw.get("is_p2p") is True
@@ -328,11 +341,13 @@ def _members(config: object) -> dict[str, tuple[int, ...]]:
     """Return ranks by group's name. They are a list, or a list as text."""
     if not isinstance(config, Mapping):
         return {}
-    return {
-        str(name)[:200]: ranks
+    said = {
+        str(name)[:200]: each.get("ranks") if isinstance(each, Mapping) else each
         for name, each in config.items()
-        if (ranks := _ranks(each.get("ranks") if isinstance(each, Mapping) else each))
     }
+    if sum(len(each) for each in said.values() if isinstance(each, str)) > MAX_TEXT:
+        raise RemoteProtocolError(f"groups' members take more than {MAX_TEXT} characters")
+    return {name: ranks for name, each in said.items() if (ranks := _ranks(each))}
 
 
 def _ranks(said: object) -> tuple[int, ...]:

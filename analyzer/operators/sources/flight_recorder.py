@@ -27,7 +27,8 @@ class _Mapped:
     """An entry beside its rank and its group."""
 
     rank: int
-    group: Key
+    group: int
+    """Number of its key: to look for a key itself takes as long as it has ranks."""
     entry: Entry
     ordinal: int
     """Number among all that its rank sent to, or received from, this peer; or `UNKNOWN`."""
@@ -42,7 +43,7 @@ def log(files: Mapping[str, Dump]) -> Log:
     hosts = {rank: host_of(name) for rank, name in zip(dumps, files, strict=True)}
     groups = _Groups(dumps)
     rows = [row for rank in sorted(dumps) for row in _mapped(rank, dumps[rank], groups)]
-    given_up = _give_up(rows, dumps)
+    given_up = _give_up(rows, dumps, groups)
     if len(rows) > MAX_ROWS:
         raise RemoteProtocolError(f"{len(rows)} operators, more than {MAX_ROWS}")
     seen = set(dumps) | {rank for _, members in groups.keys for rank in members}
@@ -53,7 +54,7 @@ def log(files: Mapping[str, Dump]) -> Log:
         places={rank: Place(host=hosts[rank]) for rank in sorted(dumps) if hosts[rank]},
         world=world,
         silent=tuple(rank for rank in sorted(dumps) if not dumps[rank].entries),
-        unseen=tuple(sorted(set(range(world)) - set(dumps))) if world <= MAX_ROWS else (),
+        unseen=tuple(rank for rank in range(world) if rank not in dumps),
         source=SOURCE,
         at_rest=all(dump.pickled for dump in dumps.values()) and not groups.guessed,
         overdue=sum(row.entry.timed_out for row in rows) + given_up,
@@ -91,13 +92,26 @@ class _Groups:
         for name, many in self._others.items():
             for ranks in many:
                 self.keys[name, ranks] = ""
+        self.ranks: list[tuple[int, ...]] = []
+        """Of each number."""
+        self._number: dict[Key, int] = {}
+        self._known: dict[tuple[int, tuple[str, str]], int] = {}
 
-    def key(self, rank: int, entry: Entry) -> Key:
-        name, description = entry.group
+    def number(self, rank: int, entry: Entry) -> int:
+        """Return the number of the group of an entry of a rank."""
+        asked = rank, entry.group
+        if asked not in self._known:
+            self._known[asked] = self._new(rank, *entry.group)
+        return self._known[asked]
+
+    def _new(self, rank: int, name: str, description: str) -> int:
         key = (name, self._ranks(rank, name, description))
         if not self.keys.get(key):
             self.keys[key] = description
-        return key
+        if key not in self._number:
+            self._number[key] = len(self.ranks)
+            self.ranks.append(key[1])
+        return self._number[key]
 
     def _ranks(self, rank: int, name: str, description: str) -> tuple[int, ...]:
         if not name or name.startswith(COUNTED):
@@ -112,8 +126,8 @@ class _Groups:
         is_whole = name == "0" or kind_of(description or name) is GroupKind.WORLD
         return self._everybody if is_whole else ()
 
-    def listed(self) -> tuple[list[Key], tuple[Group, ...]]:
-        """Return groups with names that are unique."""
+    def listed(self) -> tuple[list[int], tuple[Group, ...]]:
+        """Return the place of each number, and groups with names that are unique."""
         keys = list(self.keys)
         names = [_label(key, self.keys[key], 0) for key in keys]
         for more in (1, 2):
@@ -122,7 +136,8 @@ class _Groups:
                 _label(key, self.keys[key], more) if counts[name] > 1 else name
                 for key, name in zip(keys, names, strict=True)
             ]
-        return keys, tuple(
+        place = {key: at for at, key in enumerate(keys)}
+        return [place[key] for key in self._number], tuple(
             Group(name, kind_of(self.keys[key] or key[0]), key[1])
             for key, name in zip(keys, names, strict=True)
         )
@@ -139,33 +154,33 @@ def _label(key: Key, description: str, more: int) -> str:
 
 def _mapped(rank: int, dump: Dump, groups: _Groups) -> list[_Mapped]:
     rows = []
-    counts: dict[tuple[Key, int, Kind], int] = {}
+    counts: dict[tuple[int, int, Kind], int] = {}
     for entry in dump.entries:
-        key, ordinal = groups.key(rank, entry), UNKNOWN
-        entry.peer = _rank_at(entry.peer, key[1])
+        group, ordinal = groups.number(rank, entry), UNKNOWN
+        entry.peer = _rank_at(entry.peer, groups.ranks[group])
         if entry.kind in (Kind.SEND, Kind.RECV) and dump.whole:
-            ordinal = counts.get((key, entry.peer, entry.kind), 0)
-            counts[key, entry.peer, entry.kind] = ordinal + 1
-        rows.append(_Mapped(rank, key, entry, ordinal))
+            ordinal = counts.get((group, entry.peer, entry.kind), 0)
+            counts[group, entry.peer, entry.kind] = ordinal + 1
+        rows.append(_Mapped(rank, group, entry, ordinal))
     return rows
 
 
-def _give_up(rows: Sequence[_Mapped], dumps: Mapping[int, Dump]) -> int:
+def _give_up(rows: Sequence[_Mapped], dumps: Mapping[int, Dump], groups: _Groups) -> int:
     """Take back the end of what cannot have ended; return how many operators that are.
 
     gloo says of what it gave up as of what ended. What all must take part in did not end where one
     has not come to it, nor, as the last one, where ranks of its group did different things.
     """
     doubted = [row for row in rows if not row.entry.sure and row.entry.kind is Kind.COLLECTIVE]
-    reached: dict[Key, dict[int, tuple[int, str]]] = {}
+    reached: dict[int, dict[int, tuple[int, str]]] = {}
     for row in doubted:
         reached.setdefault(row.group, {})[row.rank] = (row.entry.sequence, row.entry.op)
     ends = {}
-    for key, last in reached.items():
-        members = [each for each in key[1] or last if each in dumps]
+    for group, last in reached.items():
+        members = [each for each in groups.ranks[group] or last if each in dumps]
         least = min(last.get(each, (UNKNOWN, ""))[0] for each in members)
         together = len({at for at, _ in last.values()}) == 1
-        ends[key] = least, together and len({op for _, op in last.values()}) > 1
+        ends[group] = least, together and len({op for _, op in last.values()}) > 1
     given_up = [row for row in doubted if _is_given_up(row.entry, *ends[row.group])]
     for row in given_up:
         row.entry.state = State.STARTED
@@ -185,8 +200,7 @@ def _rank_at(place: int, ranks: Sequence[int]) -> int:
 
 
 def _log(rows: Sequence[_Mapped], groups: _Groups, **rest: Any) -> Log:
-    keys, listed = groups.listed()
-    places = {key: number for number, key in enumerate(keys)}
+    places, listed = groups.listed()
     ops = _ops(rows)
     names = tuple(dict.fromkeys(ops))
     numbers = {name: number for number, name in enumerate(names)}
@@ -217,7 +231,7 @@ def _ops(rows: Sequence[_Mapped]) -> list[str]:
     A log has no column for types and shapes; where ranks of one collective differ in them and not
     in their operation, each name says its own.
     """
-    said: dict[tuple[Key, int, str], set[str]] = {}
+    said: dict[tuple[int, int, str], set[str]] = {}
     for row in rows:
         if row.entry.signature:
             key = (row.group, row.entry.sequence, row.entry.op)

@@ -24,6 +24,9 @@ SOURCE = "nccl-inspector"
 MAX_ROWS = 20_000_000
 """Most operations of a log. Chosen: some 2 GB of columns."""
 
+MAX_LINES = 2_000_000
+"""Most lines of a file. Chosen: several times what a file of this size has."""
+
 _OPS = {
     "allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter",
     "broadcast": "broadcast", "reduce": "reduce", "alltoall": "all_to_all", "gather": "gather",
@@ -49,6 +52,9 @@ def records(content: bytes) -> list[Record]:
     """
     if len(content) > MAX_BYTES:
         raise RemoteProtocolError(f"{len(content)} bytes, more than {MAX_BYTES}")
+    ends = content.count(b"\n") + content.count(b"\r")
+    if ends > MAX_LINES:
+        raise RemoteProtocolError(f"{ends} ends of lines, more than {MAX_LINES}")
     lines = content.splitlines()
     found: list[Record] = []
     context: Record = {}
@@ -134,7 +140,7 @@ def _comms(every: Sequence[Record]) -> dict[str, _Comm]:
         header = record["header"]
         size = min(_integer(header.get("n_ranks")), MAX_ROWS)
         comm = comms.setdefault(
-            str(header.get("id"))[:80], _Comm(str(header.get("comm_name", ""))[:80], size, {})
+            _text(header.get("id"))[:80], _Comm(_text(header.get("comm_name"))[:80], size, {})
         )
         comm.size = max(comm.size, size)
         comm.places.setdefault(_integer(header.get("rank")), _process(record))
@@ -171,7 +177,7 @@ def _peer(row: _Row, comms: Mapping[str, _Comm], ranks: Mapping[Process, int]) -
 def _process(record: Record) -> Process:
     metadata = record.get("metadata")
     said: Record = metadata if isinstance(metadata, Mapping) else {}
-    return str(said.get("hostname", "?"))[:120], _integer(said.get("pid"))
+    return _text(said.get("hostname"))[:120] or "?", _integer(said.get("pid"))
 
 
 def _row(record: Record) -> _Row | None:
@@ -184,13 +190,13 @@ def _row(record: Record) -> _Row | None:
 
 def _of(record: Record, perf: Record, prefix: str, kind: Kind) -> _Row:
     header = record["header"]
-    bare = re.sub(r"[^a-z]", "", str(perf.get(prefix, "?")).lower())
+    bare = re.sub(r"[^a-z]", "", _text(perf.get(prefix))[:80].lower())
     if prefix == "p2p" and bare == "recv":
         kind = Kind.RECV
     started, ended = _moments(record, perf, prefix)
     return _Row(
         process=_process(record),
-        comm=str(header.get("id"))[:80],
+        comm=_text(header.get("id"))[:80],
         place=_integer(header.get("rank")),
         op=_OPS.get(bare, bare or "?")[:40],
         kind=kind,
@@ -223,6 +229,11 @@ def _integer(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return UNKNOWN
     return int(value) if -_MAX_US < value < _MAX_US else UNKNOWN
+
+
+def _text(value: object) -> str:
+    """Return a text, or a number as one; each line has that of its header, which may be a list."""
+    return str(value) if isinstance(value, str | int) else ""
 
 
 def _notes(every: Sequence[Record], rows: Sequence[_Row]) -> Iterator[str]:

@@ -21,6 +21,9 @@ from netagent.model.errors import RemoteProtocolError
 SOURCE = "nccl-ras"
 MAX_RANKS = 1_000_000
 """Most ranks of a communicator. Chosen: ten times the largest job."""
+MAX_WHERE = 400
+"""Most characters that say where a rank is. Chosen: a few times what it takes; to look for it takes
+their third power."""
 MAX_PLACES = 8 * MAX_RANKS
 """Most ranks of all communicators together. Chosen: a rank of the largest job is in some dozens."""
 
@@ -178,7 +181,7 @@ class _Text:
         if self._kind is None or rank >= MAX_RANKS:
             return
         self._said[self._kind][-1][1].add(rank)
-        if found := _WHERE.search(where):
+        if found := _WHERE.search(where[:MAX_WHERE]):
             device, process, node = found.groups()
             self.comm.processes[rank] = (node, int(process[:18]), int(device[:9]))
 
@@ -206,6 +209,7 @@ def log(statuses: Mapping[str, Status]) -> Log:
     known = [(row, rank) for row, rank in zip(rows, mapped, strict=True) if rank is not None]
     known.sort(key=lambda each: (each[1], each[0].sequence))
     ops = tuple(dict.fromkeys(row.op for row, _ in known)) or ("",)
+    numbers = {op: number for number, op in enumerate(ops)}
     lost = {
         rank
         for comm in comms
@@ -215,7 +219,7 @@ def log(statuses: Mapping[str, Status]) -> Log:
     columns: dict[str, Sequence[int]] = {
         "rank": [rank for _, rank in known],
         "kind": [Kind.COLLECTIVE] * len(known),
-        "op": [ops.index(row.op) for row, _ in known],
+        "op": [numbers[row.op] for row, _ in known],
         "group": [row.comm for row, _ in known],
         "sequence": [row.sequence for row, _ in known],
         "state": [row.state for row, _ in known],

@@ -4,6 +4,7 @@
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from analyzer.operators import rings
@@ -48,16 +49,17 @@ class Files:
             else:
                 self._dumps[name] = dump.dump_of(value, pickled=pickles.is_pickle(content))
 
-    def log(self) -> Log:
+    def log(self, *, now_ns: int | None = None) -> Log:
         """Return the log of all files. Raises RemoteProtocolError where there is none of them.
 
-        Of several sources the one of most files is read.
+        Of several sources the one of most files is read. `now_ns`: when rings were read, if that is
+        known (Unix).
         """
         sources: list[tuple[Mapping[str, Any], Callable[[Any], Log]]] = [
             (self._dumps, flight_recorder.log),
             (self._records, inspector.log),
             (self._statuses, ras.log),
-            (self._rings, _of_rings),
+            (self._rings, partial(_of_rings, now_ns=now_ns)),
         ]
         files, read = max(sources, key=lambda each: len(each[0]))
         if not files:
@@ -89,9 +91,9 @@ class Files:
         return notes
 
 
-def _of_rings(files: Mapping[str, bytes]) -> Log:
+def _of_rings(files: Mapping[str, bytes], now_ns: int | None) -> Log:
     try:
-        return rings.log(files)
+        return rings.log(files, now_ns=now_ns)
     except ValueError as error:
         raise RemoteProtocolError(str(error)) from error
 

@@ -60,14 +60,16 @@ async def worst(
         )
     first_ns = max(since_ns, settled_ns if known_ns is None else known_ns)
     first_ns += -first_ns % MINUTE_NS
+    expected = max(0, settled_ns - first_ns) // (analyzer.config.window_s * 10**9)
     return as_json(
         {
             "kind": kind.value,
             "since_ns": since_ns,
             "until_ns": until_ns,
             "worst": [asdict(each) for each in found.lossy],
-            "windows": found.windows,
-            "expected": max(0, settled_ns - first_ns) // (analyzer.config.window_s * 10**9),
+            # An hour that is merged is counted whole, and may end after what is settled.
+            "windows": min(found.windows, expected),
+            "expected": expected,
             "first_ns": first_ns,
             "damaged": found.damaged,
         }

@@ -68,6 +68,9 @@ more than an endpoint's or a tunnel's device has; others have thousands, which c
 _REREAD_S = 1.0
 """Seconds between two times that a namespace is read whole for what events inside do not say.
 Chosen: a container may make such events without end."""
+_REST = 20
+"""How many times as long as such a reading took nothing is read so again. Chosen: a container may
+have thousands of addresses, and each takes the loop 0.15 ms."""
 _HEADER = 16
 """Bytes of a netlink header, `struct nlmsghdr` of linux/netlink.h."""
 _NOT_ASSIGNED = 0xFFFF_FFFF
@@ -390,7 +393,8 @@ class LinkMonitor:
         self._rereads: dict[int, asyncio.TimerHandle] = {}
         """Namespaces that are about to be read anew."""
         self._reread_s: dict[int, float] = {}
-        """When namespaces were read anew last, by the loop's clock."""
+        """When namespaces were read anew last, by the loop's clock, and `_REST` times what that
+        took later."""
         self._on_change: Callable[[], None] = lambda: None
         self.gone: set[int] = set()
         """Ids of namespaces that died since the caller last cleared it."""
@@ -457,8 +461,10 @@ class LinkMonitor:
     def _reread(self, nsid: int) -> None:
         del self._rereads[nsid]
         if nsid in self._inside:
-            self._reread_s[nsid] = asyncio.get_running_loop().time()
+            began_s = asyncio.get_running_loop().time()
             self._read(nsid)
+            ended_s = asyncio.get_running_loop().time()
+            self._reread_s[nsid] = began_s + _REST * (ended_s - began_s)
             self._on_change()
 
     def _receive(self) -> None:

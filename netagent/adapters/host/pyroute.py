@@ -3,12 +3,14 @@
 
 Its package imports all of its 163 modules, among them a database and a file server: megabytes in
 each agent. Here it, and two packages inside, are empty to begin with: they import the modules that
-are asked for, and become whole for whoever asks for anything else of them.
+are asked for, and become whole for whoever asks for anything else of them. `IPRSocket` has a mock
+of `unittest` for a queue that it lacks, another megabyte: it gets something that does nothing.
 """
 
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec, module_from_spec
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 
@@ -30,9 +32,19 @@ def _empty(of: str) -> ModuleType:
     return package
 
 
+class _Nothing:
+    """Takes any call."""
+
+    def __getattr__(self, _: str) -> Callable[..., None]:
+        return lambda *_, **__: None
+
+
 for _name in ("pyroute2", "pyroute2.iproute", "pyroute2.ethtool"):
     if _name not in sys.modules:
         sys.modules[_name] = _empty(_name)
+_unittest = ModuleType("unittest")
+_unittest.mock = SimpleNamespace(Mock=_Nothing)  # type: ignore[attr-defined]
+sys.modules.setdefault("unittest", _unittest)
 
 from pyroute2 import netns  # noqa: E402
 from pyroute2.ethtool.ioctl import (  # noqa: E402
@@ -61,6 +73,9 @@ from pyroute2.netlink.rtnl.marshal import MarshalRtnl  # noqa: E402
 from pyroute2.netlink.rtnl.ndmsg import ndmsg  # noqa: E402
 from pyroute2.netlink.rtnl.nsidmsg import nsidmsg  # noqa: E402
 from pyroute2.netlink.rtnl.rtmsg import rtmsg  # noqa: E402
+
+if sys.modules["unittest"] is _unittest:
+    del sys.modules["unittest"]
 
 __all__ = [
     "IFF_LOWER_UP",

@@ -50,7 +50,10 @@ class AgentRpc:
                     timeout=DEADLINE_S,
                 )
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            raise Unreachable(self.url, str(error) or type(error).__name__) from error
+            reason = str(error) or type(error).__name__
+            if "refused" in reason:
+                reason += " (does the agent run there? systemctl status netagent)"
+            raise Unreachable(self.url, reason) from error
         if not response.is_success:
             raise _refusal(response)
         return decode(response.content, kind, ContentType.of(response.headers.get("content-type")))

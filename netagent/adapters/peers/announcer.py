@@ -9,6 +9,7 @@ import httpx
 import structlog
 
 from netagent.adapters.peers.uplink import client_tls
+from netagent.concurrency import timeout
 from netagent.config import AgentConfig
 from netagent.trust import Trust
 from netagent.wire.codec import ContentType, encode
@@ -21,6 +22,11 @@ AT_ONCE = 16
 DEADLINE_S = 3.0
 """Seconds one peer has to take an announcement. Chosen: a silent peer does not hold up the others
 for long."""
+WHOLE_S = 3 * DEADLINE_S
+"""Seconds that an attempt may take in all. Chosen: after connecting and the TLS handshake, each of
+which has its deadline: a handshake that is cancelled leaks its socket (httpcore 1.0)."""
+MOST_TEXT = 200
+"""Bytes of a refusal that are read. Chosen: to be told in the log; of who takes it nothing is."""
 TRIES = 4
 """Attempts per peer and announcement. Chosen: with `RETRY_S` they outlast a short loss; the
 analyzer reaches the rest."""
@@ -97,15 +103,29 @@ class Announcer:
             if attempt:
                 await asyncio.sleep(RETRY_S * attempt * random.uniform(0.5, 1.5))
             try:
-                answer = await self._client.put(
-                    f"{peer.rpc_url.rstrip('/')}/v1/peers",
-                    content=body,
-                    headers={"content-type": ContentType.MSGPACK.value},
-                )
-            except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-                why = f"{peer.host}: {error or type(error).__name__}"
+                async with timeout(WHOLE_S):
+                    refusal = await self._put(f"{peer.rpc_url.rstrip('/')}/v1/peers", body)
+            except (TimeoutError, httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+                why = f"{peer.host}: {str(error) or type(error).__name__}"
                 continue
+            if refusal is None:
+                return None
+            why = f"{peer.host}: {refusal}"
+        return why
+
+    async def _put(self, url: str, body: bytes) -> str | None:
+        """Return what a peer refuses with; None if it takes it.
+
+        A peer may be anybody's by now: of its answer no more is read than is of use, as it came.
+        """
+        headers = {"content-type": ContentType.MSGPACK.value, "accept-encoding": "identity"}
+        async with self._client.stream("PUT", url, content=body, headers=headers) as answer:
             if answer.is_success:
                 return None
-            why = f"{peer.host}: status {answer.status_code} {answer.text[:200]}"
-        return why
+            said = bytearray()
+            async for chunk in answer.aiter_raw():
+                said += chunk
+                if len(said) >= MOST_TEXT:
+                    break
+            text = said[:MOST_TEXT].decode(errors="replace")
+            return f"status {answer.status_code} {text}".rstrip()

@@ -58,7 +58,12 @@ class Door:
             with httpx.Client(verify=context, trust_env=False, timeout=DEADLINE_S) as client:
                 response = client.request(method, self._url + path, content=body, headers=headers)
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            raise Unreachable(self._url, str(error) or type(error).__name__) from error
+            reason = str(error) or type(error).__name__
+            if "is not valid for" in reason:
+                reason += " (name the analyzer as its certificate does)"
+            elif isinstance(error, httpx.ConnectTimeout) or "refused" in reason:
+                reason += " (hosts enrol at this port; --port names another)"
+            raise Unreachable(self._url, reason) from error
         if not response.is_success:
             raise RemoteProtocolError(f"{self._url}: {_said(response)}")
         return decode(response.content, kind, ContentType.JSON)

@@ -11,8 +11,6 @@ from analyzer.authority import Authority
 from analyzer.config import load
 from netagent.trust import names_of
 
-pytestmark = pytest.mark.usefixtures("logging_as_it_was")
-
 
 @pytest.fixture
 def made(tmp_path, capsys):

@@ -4,7 +4,7 @@ import argparse
 import httpx
 import pytest
 
-from analyzer.commands.connection import Connection, Refused, readable
+from analyzer.commands.connection import Connection, Refused, _reason, readable
 from netagent.model.errors import ConfigError
 
 RED, TURNED = "\x1b[31mh1", "h1\u202e0h"
@@ -56,6 +56,11 @@ def test_a_route_that_is_not_there_is_no_negative_answer():
         with pytest.raises(Refused, match="address of its page") as refused:
             connection.get("/v1/incidents")
     assert (refused.value.status, refused.value.exit_status) == (404, 3)
+
+
+def test_who_asks_by_a_name_that_the_certificate_lacks_is_told_what_to_do():
+    odd = httpx.ConnectError("IP address mismatch, certificate is not valid for '10.1.0.6'.")
+    assert "ca issue analyzer" in _reason(odd, "https://10.1.0.6:8420")
 
 
 def test_a_file_that_is_not_there_is_named_alone(tmp_path):

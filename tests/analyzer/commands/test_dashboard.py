@@ -6,6 +6,6 @@ from analyzer import cli
 from analyzer.alerts.dashboard import dashboard
 
 
-def test_the_dashboard_is_printed(capsys, logging_as_it_was):
+def test_the_dashboard_is_printed(capsys):
     assert cli.main(["dashboard"]) == 0
     assert json.loads(capsys.readouterr().out) == dashboard()

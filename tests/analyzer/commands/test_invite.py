@@ -8,8 +8,6 @@ import pytest
 from analyzer import cli
 from analyzer.commands import invite
 
-pytestmark = pytest.mark.usefixtures("logging_as_it_was")
-
 
 @pytest.fixture
 def asked(monkeypatch):

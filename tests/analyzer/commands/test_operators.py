@@ -54,6 +54,36 @@ def test_where_the_logs_are_missing_it_cannot_tell(tmp_path, capsys):
     assert "missing: ranks 1, 2: no log" in capsys.readouterr().out
 
 
+def test_who_writes_in_a_folder_has_no_other_file_read(tmp_path, capsys):
+    """As the kernel's log, for whose next line a read waits."""
+    made = tmp_path / "dumps"
+    made.mkdir()
+    path = folder(made, Job(4, 1, 1, cpu_stops={2: 3}))
+    assert cli.main(["operators", path]) == operators.SOMEBODY
+    before = capsys.readouterr().out
+    (made / "nccl_trace_rank_9").symlink_to(made / "nccl_trace_rank_2")
+    (made / "more").symlink_to(made)
+    assert cli.main(["operators", path]) == operators.SOMEBODY
+    assert capsys.readouterr().out == before
+
+
+def test_folders_in_folders_are_read_however_deep(tmp_path, capsys):
+    path, deep = folder(tmp_path, Job(2, 1, 1)), tmp_path
+    for _ in range(1100):  # a path has 4096 bytes
+        deep /= "d"
+        deep.mkdir()
+    last = deep / "nccl_trace_rank_2"
+    last.write_text("?")
+    try:
+        assert cli.main(["operators", path]) == operators.NOBODY
+        assert "nccl_trace_rank_2 was left out" in " ".join(capsys.readouterr().out.split())
+    finally:  # pytest removes nothing that is deeper than Python's stack
+        last.unlink()
+        while deep != tmp_path:
+            deep.rmdir()
+            deep = deep.parent
+
+
 def test_one_file_and_hidden_ones_and_tables(tmp_path, capsys):
     (tmp_path / ".hidden").mkdir()
     (tmp_path / ".hidden" / "rank_9").write_text("?")

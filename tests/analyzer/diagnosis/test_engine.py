@@ -33,7 +33,7 @@ from netagent.model.window import Window
 from netagent.probing.session import ProbeMeasured, ProbeReplied
 from netagent.wire.columns import pack
 from netagent.wire.histogram import bucket_of
-from netagent.wire.messages import FlowColumns, Health, Registration
+from netagent.wire.messages import CheckRequest, FlowColumns, Health, Registration
 from tests.analyzer.diagnosis.world import HOSTS, START, WIDTH, World
 from tests.length import some
 from tests.oracles.rows import items
@@ -99,6 +99,42 @@ def test_a_dead_spine_is_one_incident():
     world.live(3)
     world.fabric.loss = {switch("spine-1"): 1.0}
     assert components(world.live(2)) == [switch("spine-1")]
+
+
+class SlowToWalk(World):
+    """Hosts that answer a walk when a window's time is almost over, and a count in a second."""
+
+    def __init__(self, **shape):
+        super().__init__(**shape)
+        self.walked = []
+        """Windows in which a walk was answered."""
+
+    def turn(self):
+        now_ns = self.now_ns()
+        questions = self.diagnosis.step(now_ns)
+        while questions:
+            walks = any(isinstance(each.request, CheckRequest) for each in questions)
+            answered_ns = now_ns + (4_500_000_000 if walks else 1_000_000_000)
+            now_ns = min(answered_ns, questions[0].deadline_ns)
+            if now_ns == answered_ns:
+                self.walked += [self.window] * walks
+                for question in questions:
+                    self.diagnosis.answer(question.id, self.reply(question), now_ns)
+            questions = self.diagnosis.step(now_ns)
+        while (event := self.diagnosis.next_event()) is not None:
+            self.told[event.incident.id] = event.incident
+
+
+def test_a_dead_link_is_named_by_counts_where_hosts_take_all_time_for_walks():
+    world = SlowToWalk(segments=2)
+    dead = link("leaf-s0-r0", "spine-0")
+    world.live(3)
+    world.fabric.loss = {dead: 1.0}
+    assert components(world.live(4)) == [dead]
+    world.live(12)
+    # A walk that needs a whole window has one after a minute, though the hosts stay as slow.
+    assert world.walked[:2] == [3, 16]
+    assert components(world.diagnosis.incidents()) == [dead]
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.3])

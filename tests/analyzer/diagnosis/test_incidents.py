@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.diagnosis.incidents import ADOPT_NS, YOUNG_NS, IncidentBook
+from analyzer.diagnosis.incidents import ADOPT_NS, UNNAMED_NS, YOUNG_NS, IncidentBook
 from netagent.model.evidence import Evidence, EvidenceKind
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component
@@ -215,6 +215,30 @@ def test_insufficient_evidence_opens_only_if_it_lasts():
     assert unknown.verdict.component is None
     (named,) = apply(kept, verdict(LINK), at=10)
     assert (named.id, named.verdict.component) == (unknown.id, LINK)
+
+
+@pytest.mark.parametrize(
+    ("at", "pairs", "others", "is_revised"),
+    [
+        (YOUNG_NS, ((A, B), (B, C)), (), True),
+        (UNNAMED_NS - 1, ((A, B), (B, C)), (), True),
+        (UNNAMED_NS, ((A, B), (B, C)), (), False),
+        (YOUNG_NS, ((A, B),), (), False),  # a third of what is undecided
+        (YOUNG_NS, ((A, B), (B, C)), (None,), False),  # which something else accounts for, too
+    ],
+)
+def test_what_was_undecided_for_long_is_revised_where_most_of_it_and_nothing_else_is_named(
+    at, pairs, others, is_revised
+):
+    kept = IncidentBook()
+    undecided = verdict(None, confidence=0.4, pairs=((A, B), (B, C), (C, A)))
+    apply(kept, undecided)
+    apply(kept, undecided)
+    apply(
+        kept, verdict(LINK, pairs=pairs), *(verdict(each, confidence=0.4) for each in others), at=at
+    )
+    assert kept.standing() == {LINK}
+    assert len(kept.open()) == (1 if is_revised else 2)
 
 
 def test_what_was_compared_is_kept_whichever_verdict_without_a_name_is_surer():

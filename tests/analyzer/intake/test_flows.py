@@ -331,3 +331,46 @@ def test_a_copy_takes_no_endpoint_for_another_one_that_is_where_that_was():
 
 def flow(n):
     return FlowId(EndpointId(f"c{n}", 0), EndpointId(f"d{n}", 0), 40_000)
+
+
+@given(
+    st.lists(FLOWS, unique=True, max_size=6),
+    st.lists(FLOWS, max_size=12),
+    st.lists(st.tuples(st.lists(FLOWS, unique=True, max_size=6), st.booleans()), max_size=5),
+)
+def test_flows_that_were_numbered_together_are_as_if_each_had_come(before, restored, windows):
+    """The oracle keeps all of them in one table."""
+    ends = tuple(dict.fromkeys(end for flow in restored for end in (flow.source, flow.target)))
+    rows = tuple(
+        np.array(column, np.int64)
+        for column in (
+            [ends.index(flow.source) for flow in restored],
+            [ends.index(flow.target) for flow in restored],
+            [flow.source_port for flow in restored],
+        )
+    )
+    found = []
+    for most in (2, 1 << 17):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(flows_module, "MAX_ROWS", most)
+            numbers = FlowNumbers()
+            numbers.restore(before, seen_ns=0)
+            said = [numbers.traced(ends, rows, seen_ns=0).tolist()]
+            assert len(numbers._restored[0]) in {0, len({*before, *restored})}
+            patch.setattr(flows_module, "MAX_ROWS", max(most, 6))
+            for now, (flows, forget) in enumerate(windows, 1):
+                summary = summary_of([ProbeReplied(flow, 1, 0) for flow in flows])
+                said.append(numbers.decode(replace(summary, start_ns=now)).flow.tolist())
+                gone = numbers.recycle(before_ns=now).tolist() if forget else []
+                said += [gone, numbers.items(), numbers.items(2), len(numbers), numbers.known_parts]
+                said.append([numbers.known(flow) for flow in (*before, *restored, *flows)])
+            found.append(said)
+    assert found[0] == found[1]
+
+
+def test_more_flows_than_a_host_has_keep_their_numbers_where_none_is_new(monkeypatch):
+    monkeypatch.setattr(flows_module, "MAX_ROWS", 2)
+    numbers, ends = FlowNumbers(), tuple(map(EndpointId, "ad", (0, 0)))
+    rows = tuple(np.array(column, np.int64) for column in ([0, 0, 0], [1, 1, 1], [7, 8, 7]))
+    for _ in range(2):
+        assert numbers.traced(ends, rows, seen_ns=0).tolist() == [0, 1, 0]

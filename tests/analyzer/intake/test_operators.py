@@ -47,10 +47,87 @@ def test_what_a_former_process_of_the_same_pid_recorded_is_left_out():
     assert "that was not asked about" in found.notes[0]
 
 
+def probed(rank, *, whole=True, ends=((0, 5, 6), (1, 6, 5))):
+    """Return a process that probes see; rank 1 is the first in its group, at the same address."""
+    place = 1 - rank
+    lines = [
+        {"op": 0, "name": "all_reduce"},
+        {"op": 1, "name": "send"},
+        {"op": 2, "name": "unseen"},
+        {"job": "train-a", "rank": rank, "world": 2, "source": "uprobes"},
+        {"whole": whole},
+        {"group": 0, "name": "c0", "size": 2, "place": place, "ends": [[*ends[1 - place]]]},
+    ]
+    return Process(HEAD._replace(pid=100 + rank), said=Said.of(lines))
+
+
+def transfers(place):
+    """Return the record of a transfer with the other one, at whatever place that is."""
+    kind = form.RECV if place else form.SEND
+    return [Record(1, MS, MS, 5 * MS, 8, 1, -1, 1 - place, 1, 0, kind, 7)]
+
+
+def probed_log(one, other, *, first="h0", second="h1", records_=None):
+    replies = [
+        (first, answer(REQUEST, [(one, transfers(1) if records_ is None else records_)])),
+        (second, answer(REQUEST, [(other, transfers(0))])),
+    ]
+    return log_of_replies(replies)
+
+
+@pytest.mark.parametrize("second", ["h1", "h0"])
+def test_groups_that_probes_saw_on_hosts_are_joined(second):
+    found = probed_log(probed(0), probed(1), second=second)
+    assert (found.source, found.is_whole) == ("uprobes", True)
+    assert [(each.name, each.members) for each in found.groups] == [("world", (0, 1))]
+    assert sorted(zip(found.rank.tolist(), found.peer.tolist(), strict=True)) == [(0, 1), (1, 0)]
+
+
+def test_a_host_says_nothing_of_another_ones_groups_by_their_names():
+    (_, one), (_, two) = ((n, answer(REQUEST, [(probed(n), transfers(1 - n))])) for n in (0, 1))
+    groups = (msgspec.structs.replace(two.groups[0], name=one.groups[0].name),)
+    claims = msgspec.structs.replace(two, groups=groups)
+    assert log_of_replies([("h0", one), ("h1", claims)]).is_whole
+
+
+def test_where_one_of_them_is_not_seen_whole_the_log_is_not():
+    assert not probed_log(probed(0, whole=False), probed(1)).is_whole
+    assert not probed_log(probed(0, ends=((0, 1, 2), (1, 2, 1))), probed(1)).is_whole
+    unseen = Record(2, MS, 0, MS, 0, 0, -1, -1, 2, form.NO_GROUP, form.OTHER, 0)
+    shed = probed_log(probed(0), probed(1), records_=[*transfers(1), unseen])
+    assert not shed.is_whole
+
+
+def test_windows_do_not_say_by_what_groups_are_joined():
+    mine = probed(0)
+    mine.take(transfers(1))
+    tally = OperatorTally()
+    tally.processes["0"] = mine
+    (said,) = tally.close(10**18).groups
+    assert (said.name, said.size, said.place, said.own_ends) == ("0.c0", 2, -1, b"")
+
+
+def test_connections_that_make_no_sense_are_refused_or_left():
+    one, other = (answer(REQUEST, [(probed(rank), transfers(1 - rank))]) for rank in (0, 1))
+
+    def joined(**more):
+        groups = (msgspec.structs.replace(one.groups[0], **more),)
+        odd = msgspec.structs.replace(one, groups=groups)
+        return log_of_replies([("h0", odd), ("h1", other)])
+
+    assert joined().is_whole
+    assert "left out" in joined(own_ends=b"").notes[0]
+    assert "left out" in joined(own_ends=b"1").notes[0]
+    many = {"end_places": bytes(4 * 65), "own_ends": bytes(8 * 65), "their_ends": bytes(8 * 65)}
+    assert "65 connections" in joined(**many).notes[0]
+    assert not joined(place=2).is_whole
+    assert not joined(end_places=(7).to_bytes(4, "little")).is_whole
+
+
 def test_ranks_that_probes_alone_see_are_left_out_beside_others():
-    probed = process(0)
-    probed.said.source = "uprobes"
-    parts = [(probed, records()), (process(1), records())]
+    seen = process(0)
+    seen.said.source = "uprobes"
+    parts = [(seen, records()), (process(1), records())]
     both = log_of_replies([("h0", answer(REQUEST, parts))])
     assert (both.source, set(both.rank.tolist())) == ("hooks", {1})
     assert "rank 0" in both.notes[0]

@@ -121,6 +121,16 @@ def test_more_endpoints_than_a_column_can_number_are_not_joined():
     assert len(PathBase(of("a", 4)).with_news(of("b", 4))) == 4
 
 
+def test_news_are_not_joined_to_more_paths_than_a_host_has(monkeypatch):
+    there, back = (
+        paths_of(summary_of(TracedPath(FLOW, reply=reply, outer_port=1, hops=("x",))))
+        for reply in (False, True)
+    )
+    monkeypatch.setattr("analyzer.intake.paths.MAX_ROWS", 1)
+    assert len(PathBase(there).with_news(there)) == 1
+    assert PathBase(there).with_news(back) is None
+
+
 def test_a_host_that_names_a_route_twice_keeps_its_numbers():
     paths = [TracedPath(FLOW, reply=False, outer_port=1, hops=("x",))]
     base = paths_of(summary_of(*paths))

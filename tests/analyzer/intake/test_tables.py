@@ -12,7 +12,7 @@ from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.wire.codec import decode, deflated, encode
 from netagent.wire.columns import pack
-from netagent.wire.messages import FlowColumns, Summary
+from netagent.wire.messages import FlowColumns, PathColumns, Summary
 
 EMPTY = Summary(host="h", instance="i", start_ns=0, width_ns=5_000_000_000)
 # Of some names HEAD is a part: the last two bytes of a letter, and what follows it.
@@ -144,3 +144,31 @@ def test_numbers_of_objects_are_those_of_their_names():
     assert [str(each.source) for each in numbers.flows(again)] == ["d/rail0", "c/rail0"]
     again = numbers.decode(tables.read(body)).flow
     assert [str(each.source) for each in numbers.flows(again)] == ["a/rail0", "b/rail0"]
+
+
+def with_routes(*routes):
+    return encode(replace(EMPTY, paths=PathColumns(routes=routes)))
+
+
+@given(st.lists(st.lists(st.lists(NAMES, max_size=5).map(tuple), max_size=5), max_size=3))
+def test_routes_are_read_as_they_are_decoded(windows):
+    tables = Tables()
+    for routes in windows:
+        body = with_routes(*routes)
+        assert asdict(tables.read(body)) == asdict(decode(body, Summary))
+
+
+def test_a_router_has_one_name_however_many_hosts_say_it(monkeypatch):
+    monkeypatch.setattr(tables_module, "MOST_ROUTERS", 4)
+    tables, long = Tables(), "r" * (MOST_BYTES + 1)
+    [[leaf, spine], [_, far]] = tables.read(
+        with_routes(("leaf", "spine"), ("x", long))
+    ).paths.routes
+    [[again, same, farther]] = tables.read(with_routes(("leaf", "spine", long))).paths.routes
+    assert (again is leaf, same is spine) == (True, True)
+    assert farther == far
+    assert farther is not far  # nobody keeps what may be a megabyte
+    tables.read(with_routes(("y",)))  # all are forgotten
+    [[later]] = tables.read(with_routes(("leaf",))).paths.routes
+    assert later == leaf
+    assert later is not leaf

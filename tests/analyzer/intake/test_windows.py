@@ -129,3 +129,22 @@ def test_each_window_is_returned_once_and_in_order(script):
     closed += starts(marks.close(set(), now_ns=1000 * WIDTH))
     assert closed == sorted(set(closed))
     assert len(marks.recent(1000)) <= KEPT
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 12)), max_size=20))
+def test_nothing_closes_before_it_may(happens):
+    """The oracle closes at each moment, whether or not anything may."""
+    asked, always = Watermarks(), Watermarks()
+    now_ns = 2 * WIDTH
+    for comes, later in happens:
+        now_ns += later * WIDTH // 10
+        if comes:
+            for marks in (asked, always):
+                add(marks, "a", now_ns // WIDTH - 1, now_ns=now_ns)
+        may = asked.may_close(WIDTH, now_ns=now_ns)
+        always.ensure(WIDTH, now_ns=now_ns)
+        closed = starts(always.close({"a"}, now_ns=now_ns))
+        if may:
+            asked.ensure(WIDTH, now_ns=now_ns)
+            assert starts(asked.close({"a"}, now_ns=now_ns)) == closed
+        assert may or not closed

@@ -233,7 +233,7 @@ def test_a_walk_whose_answer_is_odd_ends_and_the_judge_goes_on(tmp_path):
 
 def test_a_recording_that_breaks_holds_up_no_judging(tmp_path):
     async def work(bench, said):
-        def broken(_):
+        def broken(*_):
             raise ZeroDivisionError
 
         bench.recorder.write = broken

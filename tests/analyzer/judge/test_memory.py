@@ -23,9 +23,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-def faults(how):
+def faults(how, script=FAULTS):
     ran = subprocess.run(
-        [sys.executable, "-c", FAULTS, how], check=True, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", script, how], check=True, capture_output=True, text=True, timeout=60
     )
     return int(ran.stdout)
 
@@ -38,3 +38,24 @@ def test_what_was_freed_is_used_again():
 def test_another_c_library_is_left_as_it_is(monkeypatch):
     monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: object())
     assert not memory.keep_freed()
+
+
+SHARED = """
+import resource, sys, threading
+from analyzer.judge.memory import keep_freed
+
+if sys.argv[1] == "kept":
+    assert keep_freed()
+blocks = [bytearray(b"x" * 50_000) for _ in range(400)]
+del blocks
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+thread = threading.Thread(target=lambda: [bytearray(b"x" * 50_000) for _ in range(400)])
+thread.start()
+thread.join()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="no glibc here")
+def test_a_thread_uses_what_another_one_freed():
+    assert 10 * faults("kept", SHARED) < faults("given back", SHARED)

@@ -146,3 +146,9 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path):
     (tmp_path / "recording").write_text("a file")
     with pytest.raises(OSError):
         ring(tmp_path)
+
+
+def test_a_record_that_was_read_from_bytes_is_kept_as_these(tmp_path):
+    made = ring(tmp_path)
+    made.write(step(1), records.pack(step(2)))  # bytes that are told apart
+    assert exported(made, tmp_path) == [HEADER, step(2), records.End(records=2)]

@@ -2,9 +2,11 @@
 """Routes by row, and who takes them, by the number of a flow."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analyzer.localize import routes as routes_module
 from analyzer.localize.routes import NEVER_NS, NO_ROUTE, Directions, Routers, RouteTable
 from netagent.model.topology import DeclaredTopology
 
@@ -85,3 +87,17 @@ def test_directions_grow_with_the_flows_expire_and_follow_the_rows():
     assert (taken.newest[0, 5000], taken.latest[0, 5000], taken.latest[1, 3]) == (9, 8, 7)
     assert np.argwhere(taken.expire(before_ns=20)).tolist() == [[0, 5000]]
     assert (taken.newest[0, 5000], taken.latest[0, 5000], taken.latest[1, 3]) == (-1, -1, 7)
+
+
+@given(st.lists(ROUTES, max_size=6), st.sampled_from([1, 2**61]))
+def test_routes_of_one_hash_are_told_apart_and_many_are_found_as_few_are(batches, golden):
+    """With a multiplier of 2**61 nearly all hashes are alike; the oracle never gathers."""
+    found = []
+    for most, odd in ((1, golden), (1, routes_module.GOLDEN), (1 << 17, golden)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(routes_module, "BLOCK", most)
+            patch.setattr(routes_module, "GOLDEN", np.uint64(odd))
+            table = RouteTable(Routers(NAMES))
+            said = [table.rows(routes)[0].tolist() for routes in batches]
+            found.append((said, [*table], [table.shown(row) for row in range(len(table))]))
+    assert found[0] == found[1] == found[2]

@@ -203,6 +203,17 @@ def test_what_is_saved_is_the_same_in_a_life_with_other_numbers(windows, data):
     assert again.save(0).columns.keys() == COLUMNS.keys()
 
 
+def test_a_trace_of_a_clock_that_is_ahead_is_not_taken_for_that_of_a_later_flow_of_its_number():
+    topology = told(LearnedTopology(), 12, row(WAY), row(BACK, reply=True))
+    again = LearnedTopology()
+    again.adopt(read(topology.save(W)))  # eleven windows before
+    assert again.numbers.recycle(before_ns=2 * W).tolist() == [0]
+    again.expire(before_ns=2 * W)
+    other = FlowId(B, A, 99)
+    assert again.numbers.number(other) == 0
+    assert again.hops(other, reply=False) is None
+
+
 def test_a_path_that_a_summary_says_twice_is_one():
     topology = told(LearnedTopology(), 1, row(WAY), row(BACK, reply=True))
     turned = ("L0", "S1", "L1")

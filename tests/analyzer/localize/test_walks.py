@@ -159,6 +159,97 @@ def test_a_host_that_speaks_of_another_ones_tables_is_not_believed():
     assert any("another host" in line for line in missing)
 
 
+class Liar(Agents):
+    """h0 says that its flow sends what it does not, and drops what A is sent."""
+
+    def __init__(self, change, *, onward="lost", **said):
+        super().__init__(change)
+        self.said, self.onward = said, onward
+
+    def reply(self, ask):
+        reply = super().reply(ask)
+        if ask.host != "h0":
+            return reply
+        if isinstance(ask.request.questions[0], IngressQuestion):
+            if self.onward == "silent":
+                return Failed(Why.TIMEOUT, "timeout")
+            lies = [self.change_ends(walk, kind="missed") for walk in reply.walks]
+            return structs.replace(reply, walks=tuple(lies)) if self.onward == "lost" else reply
+        lies = [self.change_ends(walk, **self.said) for walk in reply.walks]
+        return structs.replace(reply, walks=tuple(lies))
+
+    @staticmethod
+    def change_ends(walk, header=("", ""), written=(), **said):
+        ends = [
+            structs.replace(
+                end, header=end.header.replace(*header), **dict.fromkeys(written, end.flow), **said
+            )
+            for end in walk.ends
+        ]
+        return structs.replace(walk, ends=tuple(ends))
+
+
+MAC_B = f"eth_dst={ENDPOINTS[B].mac}"
+FILTERS = [
+    "table=30,priority=200,ip,nw_dst=10.0.0.99,actions=drop",
+    "table=30,priority=200,dl_src=02:00:00:00:00:99,actions=drop",
+    f"table=30,priority=200,dl_dst=02:00:00:00:00:98,actions=output:{A2.ofport}",
+    "table=30,priority=200,dl_dst=02:00:00:00:00:99,actions=drop",
+]
+"""Of a far end: nobody's packets are lost by them but those that nobody sends."""
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"tun_id": 77, "onward": "silent"},
+        {"tun_id": 77},
+        {"tun_id": 77, "written": ["eth_dst_by"], "onward": "fine"},
+        {"header": (f"nw_dst={A2.address}", "nw_dst=10.0.0.99"), "written": ["nw_dst_by"]},
+        {
+            "header": (f"eth_src={ENDPOINTS[A].mac}", "eth_src=02:00:00:00:00:99"),
+            "written": ["eth_dst_by"],
+        },
+        {"header": (MAC_B, "eth_dst=02:00:00:00:00:98"), "written": ["eth_dst_by"]},
+        {"header": (MAC_B, "eth_dst=02:00:00:00:00:99"), "written": ["eth_dst_by"]},
+    ],
+    ids=["key", "key, lost", "key, router", "address", "sender", "another's", "nobody's"],
+)
+def test_no_tables_are_named_for_a_packet_that_another_host_makes_up(lie):
+    """Not even where the liar's own part is not known to be one, or is named."""
+    explained, missing = diagnose(Liar({2: lambda flows: [*flows, *FILTERS]}, **lie))
+    named = {str(each.verdict.component) for each in explained}
+    assert [name for name in named if not name.split(" ")[1].startswith("h0/")] == []
+    assert named or any("h0 sends it" in text for text in missing)
+
+
+def test_no_tables_are_named_where_nothing_is_known_of_the_way_back():
+    class HalfSilent(Liar):
+        def reply(self, ask):
+            is_back = isinstance(ask.request.questions[0], EgressQuestion) and ask.host == "h2"
+            return Failed(Why.TIMEOUT, "timeout") if is_back else super().reply(ask)
+
+    explained, missing = diagnose(HalfSilent({}, tun_id=77))
+    assert explained == []
+    assert any("h0 sends it in a way of its own" in text for text in missing)
+
+
+def from_h0_alone(number, change=list):
+    """Return a host whose tunnels take what comes from h0's own address."""
+    found = host(number, change)
+    fixed = (("key", "flow"), ("local_ip", vtep(number, 0)), ("remote_ip", vtep(0, 0)))
+    ports = [replace(p, options=fixed) if p.options else p for p in found.bridges[0].ports]
+    return replace(found, bridges=(replace(found.bridges[0], ports=tuple(ports)),))
+
+
+def test_no_tunnel_is_named_for_a_packet_from_an_address_that_its_host_makes_up():
+    liar = Liar({}, tun_src="172.30.0.99", onward="fine")
+    liar.host = lambda number, change: (from_h0_alone if number == 2 else host)(number, change)
+    explained, missing = diagnose(liar)
+    assert explained == []
+    assert any("h0 sends it from 172.30.0.99" in text for text in missing)
+
+
 def test_whole_tables_accuse_nobody():
     assert diagnose(Agents()) == ([], [])
 

@@ -3,6 +3,7 @@ from msgspec import structs
 
 from analyzer.operators.keeper import (
     FORGET_NS,
+    MOST_MEMBERS_OF_HOST,
     MOST_OF_HOST,
     MOST_ROWS,
     Keeper,
@@ -165,6 +166,25 @@ def test_a_host_with_very_many_processes_loses_its_own_oldest():
     pids = {each.process.pid for each in keeper.processes("train-a") if each.host == "h0"}
     assert pids == set(range(5, MOST_OF_HOST + 5))
     assert len(keeper.processes("train-a")) == MOST_OF_HOST + 1
+
+
+def test_a_host_that_names_other_members_with_each_window_takes_no_more_memory_with_each():
+    keeper = Keeper()
+    everybody = tuple(range(8192))
+    shared = Group("world", GroupKind.WORLD, everybody)
+    keeper.take("h1", tuple(said(rank, group=shared) for rank in range(100, 164)), NOW)
+    for number in range(MOST_MEMBERS_OF_HOST // 8192 + 8):
+        group = Group(f"{number}", GroupKind.DATA, (*everybody[1:], 8192 + number))
+        keeper.take("h0", (said(number % 16, group=group),), NOW + number)
+    keeper.expire(NOW)
+    names = {n for each in keeper.processes("train-a") for n in each.groups}
+    assert len(names) == MOST_MEMBERS_OF_HOST // 8192 + 9
+    held = [group for group in keeper._groups if group.members]
+    assert sum(len(group.members) for group in held if group != shared) == MOST_MEMBERS_OF_HOST
+    # What its processes share counts once, and what one host says takes no other's.
+    others = [each for each in keeper.processes("train-a") if each.host == "h1"]
+    assert len(others) == 64
+    assert all(each.groups["world"] == shared for each in others)
 
 
 def test_the_world_is_as_most_say():

@@ -92,3 +92,36 @@ def test_the_loss_that_nobody_is_named_for_costs_less_than_a_busy_machine():
     assert mean(during["3:2-6"]) < max(map(mean, before.values()))
     slow = gradients_ms("slow-uplink")
     assert mean(slow["3:2-6"]) > 5 * max(mean(ms) for name, ms in slow.items() if name != "3:2-6")
+
+
+PROBED = {
+    "healthy": (),
+    "garbage": (),
+    "slow-rank": ("rank",),
+    "slow-uplink": ("group",),
+    "stopped": ("rank",),
+    "killed": ("rank",),
+}
+"""What is named by what probes alone saw of these faults: their kinds."""
+
+
+@pytest.mark.parametrize("name", PROBED)
+def test_what_probes_alone_saw_of_the_real_job_names_who_is_at_fault(name):
+    log = read(str(FOLDER / "probes" / name))
+    assert (log.source, log.world) == ("uprobes", 8)
+    assert log.is_whole or TRUTH[name]["hangs"]
+    verdict = judged(log)
+    assert tuple(each.kind for each in verdict.culprits) == PROBED[name]
+    for each in verdict.culprits:
+        assert set(TRUTH[name]["ranks"]) <= set(each.ranks)
+    assert verdict.innocent == (name != "slow-uplink")
+
+
+def test_probes_know_the_groups_of_the_real_job():
+    log = read(str(FOLDER / "probes" / "healthy"))
+    pairs = {each.members for each in log.groups if len(each.members) == 2}
+    tensor = {(rank, rank + 1) for rank in range(0, 8, 2)}
+    stages = {(rank, rank + 2) for rank in (0, 1, 4, 5)}
+    replicas = {(rank, rank + 4) for rank in range(4)}
+    assert pairs == tensor | stages | replicas
+    assert {each.members for each in log.groups} - pairs == {tuple(range(8))}

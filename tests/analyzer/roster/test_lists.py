@@ -40,6 +40,15 @@ def test_a_list_costs_what_changed_and_not_what_is_there():
         assert lists.update(name, rosters[name].asks()) is None
 
 
+def test_how_far_a_list_extends_is_known_before_it_is_made():
+    registry = Registry()
+    lists = Lists(registry)
+    registry.apply(registration("h0", *(endpoint("h0", f"a{n}") for n in range(3))), 1)
+    registry.apply(registration("h1", endpoint("h1", "b0"), endpoint("h1", "c0", task="u")), 1)
+    assert (lists.extent("h0"), lists.extent("h1")) == ((3, 12), (2, 5))
+    assert (len(lists.pinglist("h0").targets), lists.extent("nobody")) == (3, (0, 0))
+
+
 def test_another_share_of_rare_targets_is_another_version():
     registry = Registry()
     registry.apply(registration("h0", endpoint("h0", "a0")), 1)

@@ -24,9 +24,6 @@ from netagent.wire.enrolment import MAX_REQUEST_BYTES
 from tests.analyzer.server.process import ROOT, Process
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.usefixtures("logging_as_it_was")
-
-
 LOOK_S = "analyzer.server.assembly.LOOK_S"
 LIMITS = {f"analyzer.server.enrolling.{name}_S": 60.0 for name in ("LIVE", "HANDSHAKE", "ANSWER")}
 """On a busy machine all takes long."""

@@ -7,6 +7,7 @@ import socket
 
 import pytest
 import uvicorn
+from uvicorn.server import ServerState
 
 from analyzer.config import Tls
 from analyzer.server import identity
@@ -97,6 +98,34 @@ def test_a_body_of_the_longest_that_is_taken_comes_whole_and_another_request_aft
         assert await asked(connection) == "h0 0"
 
     on(authority, work)
+
+
+def test_who_says_that_it_asks_no_more_just_as_it_is_answered_has_the_answer_whole():
+    async def work():
+        asked, answering = asyncio.Event(), asyncio.Event()
+
+        async def application(scope, receive, send):
+            asked.set()
+            await answering.wait()
+            await name_and_size(scope, receive, send)
+
+        config = uvicorn.Config(application, lifespan="off", log_config=None, ws="none")
+        config.load()
+        loop, state = asyncio.get_running_loop(), ServerState()
+        server = await loop.create_server(
+            lambda: IdentifiedProtocol(config, state, {}, _loop=loop), "127.0.0.1", 0
+        )
+        async with server, asyncio.timeout(90):
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            writer.write(GET)
+            await asked.wait()
+            writer.write_eof()
+            answering.set()  # both come in one turn of the loop
+            said = await reader.read()
+            writer.close()
+        return said
+
+    assert asyncio.run(work()).endswith(b"None 0")
 
 
 async def is_refused(connection, request):

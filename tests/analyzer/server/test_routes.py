@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from analyzer.config import Config, Controllers, Kubernetes, Recording, Tasks
 from analyzer.diagnosis.engine import IncidentChanged
 from analyzer.replay.player import play, read
+from analyzer.roster.admission import BURST_BYTES
 from analyzer.server import analyzer as server
 from analyzer.server import clock
 from analyzer.server.analyzer import Analyzer
@@ -35,7 +36,7 @@ from netagent.model.verdict import Incident, IncidentState, Pair, Symptom, Verdi
 from netagent.probing.roster import Roster
 from netagent.wire.codec import MAX_BODY_BYTES, ContentType, decode, encode
 from netagent.wire.messages import Accepted, Health, Registered, Summary, TrafficBlock
-from netagent.wire.roster import MAX_FOLLOW_BYTES, Update
+from netagent.wire.roster import MAX_FOLLOW_BYTES, Follow, Update
 from tests.analyzer.cluster import SECOND, endpoint, registration
 from tests.analyzer.server.direct import Direct
 from tests.waiting import until
@@ -668,6 +669,31 @@ def test_an_agent_speaks_for_its_own_host_and_declares_nothing(tmp_path):
     on(tmp_path, work)
 
 
+def test_a_host_asks_for_no_more_than_it_may_send(tmp_path):
+    """What is refused, or makes no sense, or is made for it, costs as what it delivers."""
+
+    async def work(lab):
+        lab.analyzer.monotonic = lambda: 0
+        await lab.register("h1", endpoint("h1", "a1"))
+        await lab.register("h0", *(endpoint("h0", f"b{n}") for n in range(100)))
+        for name in ("h0", "h1", "admin"):
+            lab.analyzer.admission.take(name, BURST_BYTES - (110 << 10), 0)
+        asked, headers = encode(Follow()), {"content-type": "application/json"}
+        for peer, host, status in (("h1", "h1", 200), ("h0", "h0", 503), ("admin", "h0", 503)):
+            lab.peer = peer
+            path = f"/v1/hosts/{host}/pinglist"
+            assert (await lab.http.get(path)).status_code == status
+        lab.peer = "h0"
+        lab.analyzer.admission.take("h0", 90 << 10, 0)
+        post = [await lab.http.post(path, content=asked, headers=MSGPACK) for _ in range(2)]
+        assert [each.status_code for each in post] == [200, 503]
+        path = "/v1/hosts/h0/endpoints"
+        odd = [await lab.http.put(path, content=b"[" * 4000, headers=headers) for _ in range(2)]
+        assert [each.status_code for each in odd] == [400, 503]
+
+    on(tmp_path, work)
+
+
 def test_admins_are_whom_the_configuration_names(tmp_path):
     async def work(lab):
         for lab.peer, status in (("admin", 403), ("scheduler", 200), ("", 403)):
@@ -932,6 +958,7 @@ bodies = st.one_of(
     plain.map(lambda value: repr(value).replace("'", '"').encode()),
     st.just(b"[" * 20_000),
     st.just(b"\x91" * 20_000),
+    st.just(b'{"host":"h0","instance":"i","generation":%d,"rpc_url":""}' % 2**64),
 )
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from analyzer.server.analyzer import Analyzer
 from analyzer.server.problems import Problem
-from analyzer.server.sight import ELSEWHERE, Sight, sight_of
+from analyzer.server.sight import ELSEWHERE, Sight, _matches, sight_of
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind, controller, link
 from netagent.model.verdict import Incident, IncidentState, Pair, Suspect, Symptom, Verdict
@@ -51,6 +51,15 @@ def test_administrators_and_readers_see_all_and_tenants_their_tasks():
         with pytest.raises(Problem) as caught:
             sight_of(stranger, *asked)
         assert caught.value.status_code == 403
+
+
+def test_whose_a_task_is_is_found_out_once_however_many_pairs_are_of_it():
+    """A tenant may have many patterns, and ask for thousands of incidents at once."""
+    tenant = Sight(tuple(f"x{n}-*" for n in range(20)))
+    before = _matches.cache_info().misses
+    assert [tenant.incident(incident(link("x", "y")), task_of) for _ in range(9)] == [None] * 9
+    assert [tenant.sees(task) for task in TASKS * 9] == [False] * 9 * len(TASKS)
+    assert _matches.cache_info().misses - before == len(TASKS)
 
 
 def test_who_sees_all_sees_an_incident_as_it_is():

@@ -53,6 +53,7 @@ def test_who_was_seen_to_send_before_stays():
     ("changes", "lack"),
     [
         ({"transferring": frozenset({0, 1})}, "to whom 1 ranks send"),
+        ({"records": replace(GIVEN.records, source="uprobes")}, "do not say who is in a group"),
         ({"incomplete": frozenset({3})}, "of 1 ranks not every operation is recorded"),
         (
             {"records": records(*SENT, (0, 2, Kind.COLLECTIVE, UNKNOWN, FOR_PEOPLE + 1))},

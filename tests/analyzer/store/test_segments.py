@@ -95,3 +95,25 @@ def test_files_of_which_nothing_is_kept_are_deleted_but_the_newest(tmp_path, mon
     left = {int(path.stem) for path in tmp_path.glob("0*.segment")}
     assert left == {places[1].segment, places[3].segment}
     assert (tmp_path / "other.segment").exists()
+
+
+def test_whoever_asks_is_told_how_long_syncs_take(tmp_path, monkeypatch):
+    now_ns, told = [0], []
+    segments = Segments(tmp_path, told.append)
+    monkeypatch.setattr(room, "monotonic_ns", lambda: now_ns[0])
+    seen = []
+
+    def sync(_):
+        now_ns[0] += 7
+        seen.append(segments.syncing_ns())
+
+    def fail(file):
+        sync(file)
+        refuse(file)
+
+    monkeypatch.setattr(os, "fdatasync", sync)
+    written(segments, b"a")
+    monkeypatch.setattr(os, "fdatasync", fail)
+    with pytest.raises(OSError, match="no space"):
+        written(segments, b"b")
+    assert (seen, told, segments.syncing_ns()) == ([7, 7], [7, 7], 0)

@@ -7,7 +7,7 @@ from analyzer.config import History
 from analyzer.history.files import Piece, Tier, What
 from analyzer.history.spread import buckets_of, values_ns
 from analyzer.store.tiers import Tiers
-from analyzer.store.worst import LEAST_SENT, Lossy, Worst, worst
+from analyzer.store.worst import LEAST_SENT, Lossy, Worst, first_ns, worst
 from netagent.wire.histogram import bucket_of
 from tests.analyzer.history.tables import MINUTE_NS, block
 
@@ -57,6 +57,17 @@ def test_what_loses_nothing_or_is_of_another_kind_is_not_told(database):
 
 def test_where_there_is_no_history_nothing_is_known(tmp_path):
     assert worst(str(tmp_path / "none"), "link", 0, 10**18, 5) == Worst()
+    assert first_ns(str(tmp_path / "none")) is None
+
+
+def test_history_begins_with_its_first_minute_also_within_an_hour(tmp_path):
+    begun_ns = START_NS + 54 * MINUTE_NS
+    tiers = Tiers(str(tmp_path / "db"), History())
+    tiers.begin(begun_ns)
+    for n in range(12):
+        tiers.put(block(begun_ns + n * MINUTE_NS, sent=(100, 200), lost=(1, 0)))
+    assert list((tmp_path / "db.history").glob("hour/**/*.parquet"))
+    assert first_ns(str(tmp_path / "db")) == begun_ns
 
 
 def test_a_damaged_file_is_left_out_and_counted(tmp_path):

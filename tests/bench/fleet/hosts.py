@@ -19,19 +19,19 @@ from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace as replaced
 
 from analyzer.questions import Failed, Reply, Request, StatusRequest
 from analyzer.simulate.agents import WIDTH_NS, Agents
 from analyzer.simulate.clos import Clos, Shape
 from analyzer.simulate.failures import Failure
-from netagent.model.finding import Finding
 from netagent.probing.roster import Roster
 from netagent.wire.codec import decode, deflated, encode
 from netagent.wire.messages import PathRequest, Registered, Registration, Summary
 from netagent.wire.roster import Update
-from tests.bench.receiving import Host, Refused, at
+from tests.bench.fleet.again import Again
+from tests.bench.receiving import START, Host, Refused
 from tests.campaign.apart import beside
 from tests.campaign.episode import Truth
 
@@ -149,7 +149,7 @@ class Fleet:
 
     def _keep(self, window: int) -> None:
         self._origin[window] = self.agents.now_ns
-        bodies = {each.host: encode(each) for each in self.agents.window()}
+        bodies = {each.host: _again(each) for each in self.agents.window()}
         self._file(window).write_bytes(pickle.dumps(bodies))
 
     def _file(self, window: int) -> Path:
@@ -224,7 +224,9 @@ class Fleet:
         """Return every host's summary of a window that was made, as of when it is delivered."""
         healthy = window < self.load.healthy
         made = window % self.load.made if healthy else window - self.load.healthy + self.load.made
-        bodies: dict[str, bytes] = pickle.loads(self._file(made).read_bytes())  # noqa: S301
+        bodies: dict[str, Again | Summary] = pickle.loads(  # noqa: S301
+            self._file(made).read_bytes()
+        )
         now_ns = start_ns + window * WIDTH_NS
         shift_ns = now_ns - self._origin[made]
         made_now = []
@@ -240,7 +242,7 @@ class Fleet:
     async def _join(
         self, agent: "_Agent", message: Registration, port: int, gate: asyncio.Semaphore
     ) -> None:
-        message = msgspec.structs.replace(message, rpc_url=f"https://127.0.0.1:{port}")
+        message = replaced(message, rpc_url=f"https://127.0.0.1:{port}")
         body = encode(message)
         async with gate:
             said = await agent.insist("PUT", f"/v1/hosts/{agent.name}/endpoints", body)
@@ -353,25 +355,29 @@ def _length(head: list[str]) -> int:
     return int(next(found, "0"))
 
 
-def _as_of(body: bytes, now_ns: int, shift_ns: int, whole_ns: int) -> tuple[int, bytes]:
+def _again(summary: Summary) -> Again | Summary:
+    """Return a summary to be sent as of other times; one with findings tells of its own."""
+    if summary.findings:
+        return summary
+    body = encode(summary)
+    start, whole = (body.index(name) + len(name) for name in (START, WHOLE))
+    return Again.of(body, [start, whole + 1] if body[whole] == U64 else [start])
+
+
+def _as_of(made: Again | Summary, now_ns: int, shift_ns: int, whole_ns: int) -> tuple[int, bytes]:
     """Return a summary as of another time, and when its host last said all of its paths.
 
     Before, that was at `whole_ns`: in health it says the same each time.
     """
-    place = body.index(WHOLE) + len(WHOLE)
-    if body[place] == U64:
-        body = body[: place + 1] + whole_ns.to_bytes(8, "big") + body[place + 9 :]
-    else:
-        whole_ns = now_ns
-    if b"findings\x90" in body:
-        return whole_ns, at(body, now_ns)
-    summary = decode(body, Summary)
-    findings = tuple(
-        Finding(each.kind, each.component, each.text, each.wall_ns + shift_ns)
-        for each in summary.findings
-    )
-    shifted = msgspec.structs.replace(summary, start_ns=now_ns, findings=findings)
-    return whole_ns, deflated(encode(shifted))
+    if isinstance(made, Again):
+        is_whole = len(made.packed) == 2
+        numbers = [now_ns] if is_whole else [now_ns, whole_ns]
+        return now_ns if is_whole else whole_ns, made.sent(numbers)
+    is_whole = not made.paths.whole_ns
+    findings = tuple(replace(each, wall_ns=each.wall_ns + shift_ns) for each in made.findings)
+    paths = made.paths if is_whole else replaced(made.paths, whole_ns=whole_ns)
+    shifted = replaced(made, start_ns=now_ns, findings=findings, paths=paths)
+    return now_ns if is_whole else whole_ns, deflated(encode(shifted))
 
 
 def main(load: Load, folder: str, pipe: Connection) -> None:

@@ -58,6 +58,9 @@ class Seen:
     """Of the process that receives and of the judge, once a window."""
     cpu_s: list[tuple[float, float]] = field(default_factory=list)
     """Used by both so far, at the end of each window."""
+    again_s: list[float] = field(default_factory=list)
+    """From each kill until a judge has read all that came before it answered, if one lived so
+    long."""
     status: dict[str, Any] = field(default_factory=dict)
     warnings: set[str] = field(default_factory=set)
     """What is wrong with the server itself."""
@@ -145,6 +148,11 @@ class Watcher:
             if starts == self._serve.starts:
                 self.seen.answered_s.append(time.monotonic() - began_s)
             await asyncio.sleep(LOOK_S)
+
+    async def judged(self, since_s: float) -> None:
+        """Note how long it took from then on until a judge answers, after all that it was told."""
+        await _Line(self._serve.port, self._context).get("/v1/findings")
+        self.seen.again_s.append(time.monotonic() - since_s)
 
     async def status(self) -> dict[str, Any]:
         """Return what the server says of itself."""
@@ -319,10 +327,12 @@ class _Live:
 
     async def _kill(self) -> None:
         waits_s = self._kills.waits_s(self._load.seed)
+        judged: asyncio.Task[None] | None = None
         for whom, wait_s in zip(itertools.cycle(self._kills.whom), waits_s, strict=False):
             if self.killed == self._kills.times:
                 return
             await asyncio.sleep(wait_s)
+            killed_s = time.monotonic()
             if whom == "serve":
                 self._serve.kill()
                 self._serve.start()
@@ -331,6 +341,9 @@ class _Live:
             else:
                 continue  # it met nobody
             self.killed += 1
+            if judged is not None:
+                judged.cancel()  # it did not live so long
+            judged = asyncio.create_task(self._watcher.judged(killed_s))
             self._say(f"killed {whom}, {self.killed}")
 
 
@@ -395,6 +408,7 @@ def told(outcome: Outcome) -> dict[str, Any]:
         },
         "told": _told(seen),
         "questions": delivered.questions,
+        "again_s": _spread(sorted(seen.again_s), 1) if seen.again_s else {},
         "stood_still": seen.status["stood_still"],
     }
 
@@ -417,7 +431,7 @@ def _used(totals: list[tuple[float, float]]) -> dict[str, float | None]:
     return told
 
 
-def _spread(seconds: list[float]) -> dict[str, float]:
+def _spread(seconds: list[float], unit: int = 1000) -> dict[str, float]:
     cuts = (("p50", 0.5), ("p99", 0.99), ("max", 1.0))
     last = len(seconds) - 1
-    return {name: round(1000 * seconds[int(share * last)], 1) for name, share in cuts}
+    return {name: round(unit * seconds[int(share * last)], 1) for name, share in cuts}

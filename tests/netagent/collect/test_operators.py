@@ -4,7 +4,14 @@ from hypothesis import strategies as st
 
 from netagent.collect.operators import OperatorTally, Process, Said, answer, ended_ns, wanted
 from netagent.wire.columns import unpack
-from netagent.wire.operators import MOST_TEXT, NO_GROUP, NONE, OperatorColumns, OperatorsRequest
+from netagent.wire.operators import (
+    MOST_ENDS,
+    MOST_TEXT,
+    NO_GROUP,
+    NONE,
+    OperatorColumns,
+    OperatorsRequest,
+)
 from netagent_torch import form
 from netagent_torch.form import Head, Record
 
@@ -67,6 +74,31 @@ def test_a_window_sums_up_what_ended_in_it():
     assert said.ops == ("all_reduce",)
     assert said.groups[0].kind == "dp"
     assert (said.processes[0].rank, said.processes[0].step) == (3, 5)
+
+
+def probed(*lines):
+    return Said.of([{"job": "a", "rank": 3, "source": "uprobes"}, *lines])
+
+
+def test_probes_say_whether_they_see_all_and_by_what_a_group_is_that_of_others():
+    group = {"group": 0, "name": "c0", "size": 4, "place": 1, "ends": [[0, 5, 6], [2, 7, 1 << 62]]}
+    said = probed({"whole": True}, group, {"group": 0, "kind": "dp"})
+    assert Process(HEAD, said=said).identity().whole
+    found = said.groups[0]
+    assert (found.name, found.place, found.kind) == ("3.c0", 1, "dp")
+    assert list(unpack(found, "end_places")) == [0, 2]
+    assert list(unpack(found, "own_ends")) == [5, 7]
+    assert list(unpack(found, "their_ends")) == [6, 1 << 62]
+    assert not probed({"whole": "yes"}).whole
+
+
+def test_ends_that_make_no_sense_are_passed_over():
+    odd = [[0, 5], [-1, 5, 6], [1 << 20, 5, 6], [0, 1 << 63, 6], [0, "5", 6], 7, [1, 2, 3]]
+    group = probed({"group": 0, "name": "c0", "size": 4, "ends": odd}).groups[0]
+    assert list(unpack(group, "end_places")) == [1]
+    assert probed({"group": 0, "ends": "all"}).groups[0].own_ends == b""
+    many = probed({"group": 0, "ends": [[1, 2, 3]] * 1000}).groups[0]
+    assert len(unpack(many, "end_places")) == MOST_ENDS
 
 
 def test_who_it_is_includes_since_when_whatever_its_ring_says_later():

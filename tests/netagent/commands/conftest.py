@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands' tests share: an agent that answers, and logging as it was."""
+"""What the commands' tests share: an agent that answers."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -8,11 +8,6 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from netagent.wire.codec import encode
-
-
-@pytest.fixture(autouse=True)
-def _logging(logging_as_it_was: None) -> None:
-    """Undo what a command line sets for its whole process."""
 
 
 class Agent(HTTPServer):

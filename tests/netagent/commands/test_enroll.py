@@ -117,6 +117,12 @@ def test_a_folder_that_cannot_be_made_is_told(authority, asked, tmp_path, capsys
     assert "cannot be made" in capsys.readouterr().err
 
 
+def test_a_folder_that_cannot_be_looked_into_is_told(authority, asked, tmp_path, capsys):
+    words = ["--state", str(tmp_path / ("x" * 300))]
+    assert enrolled(tmp_path, authority, *words) == 2
+    assert "host.pem: cannot be read: File name too long" in capsys.readouterr().err
+
+
 def test_a_host_that_is_enrolled_is_left_as_it_is(authority, asked, tmp_path, capsys):
     assert enrolled(tmp_path, authority) == 0
     before = (tmp_path / "state" / "tls" / "host.pem").read_text()

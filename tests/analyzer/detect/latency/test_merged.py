@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.detect.latency import merged
-from analyzer.detect.latency.merged import MAX, MEAN, MIN, P25, P50, P75, STD, merge
+from analyzer.detect.latency.merged import MAX, MEAN, MIN, P25, P50, P75, STD, longer, merge, needed
 from analyzer.intake.flows import FlowNumbers
 from netagent.probing.digest import Digest
 from netagent.wire.histogram import value_of
@@ -82,6 +82,18 @@ def test_it_is_the_same_however_many_flows_are_merged_at_once(windows, together)
             assert np.array_equal(one, other)
 
 
+@given(WINDOWS)
+def test_what_waits_to_be_merged_is_told_as_all_of_it_would_be(windows):
+    _, rows = rows_of(windows)
+    waiting = [needed(each) for each in rows]
+    assert all(each.sent.strides == (0,) for each in waiting)
+    assert {each.count.itemsize for each in waiting} == {1}  # round trips of a flow, a dozen
+    for one, other in ((rows, waiting), (rows, [each.only(each.flow >= 0) for each in waiting])):
+        whole, told = merge(one), merge(other)
+        for column in fields(merged.Merged):
+            assert np.array_equal(getattr(whole, column.name), getattr(told, column.name))
+
+
 @given(WINDOWS, st.randoms())
 def test_order_says_nothing(windows, random):
     _, rows = rows_of(windows)
@@ -91,6 +103,17 @@ def test_order_says_nothing(windows, random):
     assert one.flow.tolist() == other.flow.tolist()
     assert np.allclose(one.seven, other.seven)
     assert np.allclose(one.mean_ln, other.mean_ln)
+
+
+def test_flows_that_come_one_by_one_are_moved_seldom_and_leave_little_unused():
+    columns, moved = np.arange(2 * 1024).reshape(2, 1024), 0
+    for size in range(1, 50_000):
+        before, columns = columns, longer(columns, size)
+        moved += columns is not before
+        assert size <= columns.shape[1] <= max(1024, 1.125 * size)
+    assert moved < 50
+    assert columns[:, :1024].tolist() == np.arange(2 * 1024).reshape(2, 1024).tolist()
+    assert not columns[:, 1024:].any()
 
 
 def test_no_window_is_no_flow():

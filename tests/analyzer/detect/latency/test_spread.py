@@ -4,6 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analyzer.detect.latency import drift as drift_module
+from analyzer.detect.latency import spread as spread_module
+from analyzer.detect.latency.drift import Drift
 from analyzer.detect.latency.floors import FACTOR, SHIFT_NS
 from analyzer.detect.latency.merged import P50, merge
 from analyzer.detect.latency.spread import LEAST_BACK, LEAST_COUNT, LOOK_BACK, Spread
@@ -96,3 +99,30 @@ def test_health_is_seldom_odd_and_never_twice(seed, sigma):
     rng, judged = np.random.default_rng(seed), Judged()
     found = [judged.judge(usual(sigma=sigma, rng=rng)) for _ in range(30)]
     assert sum(odd for odd, _ in found) <= 6
+
+
+@given(st.integers(0, 10_000), st.integers(1, 4))
+def test_it_is_the_same_however_many_flows_are_judged_at_once(seed, together):
+    said = []
+    for most in (together, spread_module.AT_ONCE):
+        rng, numbers, spread, drift = np.random.default_rng(seed), FlowNumbers(), Spread(), Drift()
+        with pytest.MonkeyPatch.context() as patch:
+            for module in (spread_module, drift_module):
+                patch.setattr(module, "AT_ONCE", most)
+            for half in range(LEAST_BACK + 2):
+                slow = 25 if half >= LEAST_BACK else 15
+                trips = {
+                    flow(port): usual(slow if port % 2 else 15, rng=rng)
+                    for port in rng.permutation(6).tolist()
+                }
+                merged = merge([window(numbers, trips)])
+                floors = np.full(6, FACTOR), np.full(6, float(SHIFT_NS))
+                said.append([each.tolist() for each in spread.judge(merged, *floors)])
+                drift.add(merged, np.zeros(0, np.int64), floors[1], start_ns=0)
+        said.append(spread.columns(np.arange(6)) | drift.columns(np.arange(6)))
+    half = len(said) // 2
+    assert said[: half - 1] == said[half:-1]
+    odd, again = said[half - 2]
+    assert (len(odd), again) == (3, odd)
+    for name, of in said[half - 1].items():
+        assert np.array_equal(of, said[-1][name])

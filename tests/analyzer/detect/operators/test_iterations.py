@@ -2,8 +2,9 @@
 import numpy as np
 import pytest
 
+from analyzer.detect.operators import iterations as iterations_of
 from analyzer.detect.operators.iterations import iterations
-from analyzer.operators.log import Kind, log_of
+from analyzer.operators.log import NEVER, UNKNOWN, Kind, log_of
 from analyzer.simulate.operators.job import Job
 from analyzer.simulate.operators.logs import HOOKS
 from tests.analyzer.detect.operators.jobs import ALL, logged
@@ -33,6 +34,61 @@ def test_all_ranks_have_the_same_operators_in_a_step_of_theirs():
     for step in found.steps:
         names = {tuple(log.op[(found.step == step) & (log.rank == rank)]) for rank in range(8)}
         assert len(names) == 1
+
+
+def probed(steps, ranks=2, late=(0, 0)):
+    """Return what probes have of a job with three reductions a step, of which one is small.
+
+    Ranks are watched from an operation on, and end each together.
+    """
+    rows = [
+        (rank, size, 1000 * (3 * step + n) + rank)
+        for rank in range(ranks)
+        for step in range(steps)
+        for n, size in enumerate((800, 800, 8))
+        if 3 * step + n >= late[rank]
+    ]
+    names = ("rank", "bytes", "ended_ns")
+    columns = {name: [row[n] for row in rows] for n, name in enumerate(names)}
+    return log_of(
+        columns | {"kind": [Kind.COLLECTIVE] * len(rows), "op": [0] * len(rows)},
+        ops=("all_reduce",), source="uprobes",
+    )  # fmt: skip
+
+
+def test_where_nobody_says_what_groups_are_for_sizes_tell_what_a_step_has_once(monkeypatch):
+    found = iterations(probed(9))
+    assert found.steps.tolist() == list(range(1, 9))
+    monkeypatch.setattr(iterations_of, "_MOST_SIZES", 1)  # of so many none tells anything
+    assert len(iterations(probed(9)).steps) > 20
+
+
+@pytest.mark.parametrize("late", [(0, 2), (0, 3), (3, 0), (4, 2)])
+def test_steps_of_ranks_that_were_watched_later_are_numbered_as_those_of_the_others(late):
+    log = probed(9, late=late)
+    found = iterations(log)
+    assert len(found.steps) >= 6
+    for step in found.steps.tolist():
+        ends = [log.ended_ns[(found.step == step) & (log.rank == rank)] for rank in range(2)]
+        assert [len(each) for each in ends] == [3, 3]
+        assert (ends[1] - ends[0]).tolist() == [1, 1, 1]
+
+
+def test_where_nobody_knows_whose_step_is_whose_there_are_none():
+    """Of two ranks of which one had ended before the other one was watched, or by their clocks."""
+    log = probed(9)
+    of_one = log.rank == 1
+    log.started_ns[of_one] += 10**12
+    log.ended_ns[of_one] += 10**12
+    found = iterations(log)
+    assert len(found.steps) == 0
+    assert set(found.step.tolist()) == {UNKNOWN}
+
+
+def test_what_has_not_ended_does_not_number_steps():
+    log = probed(9)
+    log.ended_ns[-1] = NEVER
+    assert len(iterations(log).steps) == 8
 
 
 def test_a_log_in_which_nothing_repeats_has_no_steps():

@@ -253,9 +253,18 @@ def test_two_stages_that_are_as_long_as_each_other_are_named_both():
 
 
 @pytest.mark.parametrize("faults", [(), (Injected(Fault.SLOW_RANK, 3, 2.0),)])
-def test_of_what_probes_see_nobody_says_who_is_late(faults):
-    """Of a real pipeline that was well they had two ranks named, since its transfers are unseen."""
-    log = replace(logged(JOB, *faults, source=HOOKS), source="uprobes")
+def test_where_probes_do_not_see_all_nobody_says_who_is_late(faults):
+    """Of a real pipeline that was well they had two ranks named, as its transfers were unseen."""
+    log = replace(logged(JOB, *faults, source=HOOKS), source="uprobes", is_whole=False)
     found = judge(log)
     assert (found.holdup, found.culprits) == (Holdup.NOTHING, ())
     assert "hooks" in found.missing[0]
+
+
+@pytest.mark.parametrize("rank", [None, 3])
+def test_where_probes_see_all_they_tell_who_is_late(rank):
+    faults = () if rank is None else (Injected(Fault.SLOW_RANK, rank, 2.0),)
+    log = logged(JOB, *faults, source=HOOKS)
+    groups = tuple(Group(each.name, members=each.members) for each in log.groups)
+    found = judge(replace(log, source="uprobes", groups=groups))
+    assert [each.ranks for each in found.culprits] == ([] if rank is None else [(rank,)])

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
+from msgspec import structs
 
 from analyzer.detect.flows import FlowView
 from analyzer.localize.sentences import sentences
@@ -68,6 +69,35 @@ def test_the_part_at_which_packets_end_is_named(sender, receiver, named):
     traced = stages.judge((A, B), reply(**sender), reply(**receiver))
     found = stages.component(traced, ENDPOINTS, TUNNELS)
     assert (str(found) if found else None) == named
+
+
+def foreign(counts):
+    rows = [StageRow(stage=s, packets=0, bytes=0, foreign=n) for s, n in counts.items()]
+    return structs.replace(reply(), stages=tuple(rows))
+
+
+@pytest.mark.parametrize(
+    ("sender", "receiver", "by_roce", "named"),
+    [
+        (reply(**SENT, rxe_transmit=20), reply(**TAKEN, rxe_receive=0), False, None),
+        (reply(**SENT, rxe_transmit=20), reply(**TAKEN, rxe_receive=0), True, "endpoint b/rail0"),
+        (None, foreign(TAKEN), False, None),
+        (reply(**dict.fromkeys(SENT, 0)), foreign(TAKEN), False, None),
+    ],
+    ids=["it is no RoCE", "it is RoCE", "another key, no word of it", "another key, denied"],
+)
+def test_a_sender_has_nothing_of_the_receivers_named_by_what_it_says(
+    sender, receiver, by_roce, named
+):
+    traced = stages.judge((A, B), sender, receiver, by_roce=by_roce)
+    found = stages.component(traced, ENDPOINTS, TUNNELS)
+    assert (str(found) if found else None) == named
+
+
+def test_packets_that_are_dropped_behind_a_stage_that_there_is_not_were_not_followed():
+    drop = DropRow(reason="R", location="f+1", after="nowhere", device="d", packets=20)
+    traced = stages.judge((A, B), reply((drop,), **SENT), reply(**TAKEN))
+    assert traced.verdict.where is None
 
 
 def test_traces_that_began_at_different_times_blame_no_underlay():

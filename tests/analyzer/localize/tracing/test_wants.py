@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
+from msgspec import structs
 
 from analyzer.localize.tracing.wants import (
     CANNOT_NS,
@@ -11,8 +12,9 @@ from analyzer.localize.tracing.wants import (
     Wants,
 )
 from analyzer.questions import Failed, Why
+from bpf.trace.journey import PLACES
 from netagent.model.ids import EndpointId
-from netagent.wire.trace import TraceReply, TraceRequest
+from netagent.wire.trace import DropRow, TraceReply, TraceRequest
 from tests.analyzer.cluster import reply_of
 
 A, B, C = (EndpointId(name, 0) for name in "abc")
@@ -143,3 +145,29 @@ def test_what_is_long_past_is_forgotten():
     agents.answer()
     agents.now_ns += EMPTY_NS  # it began anew
     assert agents.known() is None
+
+
+def test_who_answers_what_makes_no_sense_keeps_nobody_from_being_traced_again():
+    """A host cannot have its peer taken for busy."""
+    agents = Agents()
+    agents.want(AB)
+    drop = DropRow(reason="R", location="f+1", after="nowhere", device="d", packets=20)
+    while due := agents.wants.due():
+        for token, ask in due:
+            reply = structs.replace(agents.trace(ask.host, ask.request), drops=(drop,))
+            agents.wants.answer(token, reply, now_ns=0)
+    assert agents.wants.busy == set()
+
+
+def test_the_question_says_whether_packets_are_roce():
+    """Of others no sender says that the receiver's Soft-RoCE should have had them."""
+    counts = {"port_receive": 10, "output": 10, "uplink_transmit": 10, "rxe_transmit": 10}
+    arrived = {"uplink_receive": 10, "output": 10, "port_transmit": 10, "rxe_receive": 0}
+    for port, lost in (("", None), (",tp_dst=4791", PLACES["port_transmit", "rxe_receive"])):
+        wants, forward = Wants(), structs.replace(FORWARD, flow=FORWARD.flow + port)
+        wants.want([Wanted((A, B), ("h0", "h1"), (forward,) * 2, (BACKWARD,) * 2)], now_ns=0)
+        first = [
+            wants.answer(token, reply_of(ask.request, said), now_ns=0)
+            for (token, ask), said in zip(wants.due(), (counts, arrived), strict=True)
+        ]
+        assert (first[-1].verdict.where if first[-1] else None) == lost

@@ -53,6 +53,12 @@ def test_verdicts_are_the_same_as_where_every_flow_has_a_ballot(loss, seed):
         ]
 
 
+def test_flows_that_wait_for_a_vote_take_28_bytes_each():
+    fine, flows = fine_of(Fabric(loss=LOSSES[0]))
+    columns = {id(of): of for of in (fine.rows, fine.sent, fine.every, fine.there, fine.back)}
+    assert sum(of.nbytes for of in columns.values()) + fine.ends.nbytes <= 28 * len(flows)
+
+
 def fine_of(fabric):
     case = fabric.case()
     _, (fine,) = divide(case.flows, case, fabric.topology())

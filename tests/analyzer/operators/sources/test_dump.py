@@ -238,3 +238,35 @@ def test_damage_is_an_error_of_ours(data):
         dump.dump_of(dump.decoded(bytes(content)))
     except RemoteProtocolError:
         return
+
+
+@pytest.mark.parametrize(("letters", "peer"), [(0, 1), (dump.MAX_NAME, UNKNOWN)])
+def test_no_more_of_a_name_is_looked_at_than_real_ones_have(letters, peer):
+    """To look for a peer takes the square of how many digits there are."""
+    assert one(f"gloo:send {'x' * letters}0->1").peer == peer
+
+
+@pytest.mark.parametrize("rank", [dump.MAX_RANK + 1, 1 << 61])
+def test_a_rank_that_no_job_has_is_none(rank):
+    """Ranks below it would be listed, too."""
+    assert read(rank=rank).rank is None
+    assert read(rank=dump.MAX_RANK).rank == dump.MAX_RANK
+
+
+def test_an_entry_that_a_pickle_uses_very_often_is_refused():
+    with pytest.raises(RemoteProtocolError, match="entries"):
+        read(*[{"profiling_name": "a"}] * (dump.MAX_ENTRIES + 1))
+
+
+def test_members_as_a_text_without_end_are_refused():
+    half = "0," * (dump.MAX_TEXT // 4)
+    assert read(pg_config={"a": {"ranks": half}}).members == {"a": (0,)}
+    with pytest.raises(RemoteProtocolError, match="characters"):
+        read(pg_config={name: {"ranks": half} for name in "abc"})
+
+
+@pytest.mark.parametrize("bracket", ["[]", "{}"])
+def test_brackets_that_would_take_gigabytes_are_refused(bracket):
+    content = f"[{','.join([bracket] * dump.pickles.MAX_CONTAINERS)}]".encode()
+    with pytest.raises(RemoteProtocolError, match="lists and objects"):
+        dump.decoded(content)

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -162,3 +163,22 @@ def test_groups_that_are_counted_by_each_rank_alone_are_told_apart():
     old = {"record_id": 0, "seq_id": 5, "profiling_name": "nccl:x", "state": "started"}
     made = log({"r0": [old | {"pg_id": number} for number in (1, 2)], "r1": [old | {"pg_id": 0}]})
     assert len(set(made.group[made.rank == 0].tolist())) == 2
+
+
+class Rank(int):
+    """Counts how often any of them was looked for."""
+
+    hashed = 0
+
+    def __hash__(self):
+        Rank.hashed += 1
+        return super().__hash__()
+
+
+def test_the_ranks_of_a_group_are_not_looked_through_for_each_entry():
+    ranks, entries = tuple(map(Rank, range(500))), 200
+    value = {"entries": [entry(record_id=n, collective_seq_id=n) for n in range(entries)]}
+    made = flight_recorder.log({"rank_0": replace(dump_of(value), members={"0": ranks})})
+    assert len(made) == entries
+    assert made.groups[0].members == ranks
+    assert Rank.hashed < 20 * len(ranks)

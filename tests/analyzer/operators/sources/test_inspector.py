@@ -117,3 +117,16 @@ def test_damage_is_an_error_of_ours(data):
         inspector.log({"a": inspector.records(bytes(content))})
     except RemoteProtocolError:
         return
+
+
+def test_a_file_of_nothing_but_ends_of_lines_is_refused():
+    """Each line would be an object of hundreds of bytes."""
+    content = text(header(0)) + b"\n{}" * inspector.MAX_LINES
+    with pytest.raises(RemoteProtocolError, match="ends of lines"):
+        inspector.records(content + b"\n")
+
+
+@pytest.mark.parametrize("odd", [["x"] * 9, {"a": "x"}, None])
+def test_a_name_that_is_none_is_not_written_out_for_each_line(odd):
+    made = read(header(0, comm=odd) | coll(coll=odd))
+    assert [(group.name, made.ops) for group in made.groups] == [("dp0/", ("?",))]

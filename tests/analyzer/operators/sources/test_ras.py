@@ -183,3 +183,32 @@ def test_very_many_large_communicators_in_text_are_an_error():
     row = f"0 1 8 8 {ras.MAX_RANKS} {ras.MAX_RANKS} RUNNING OK"
     with pytest.raises(RemoteProtocolError, match="communicators of 9000000 ranks"):
         ras.status_of_text("\n".join([row, *lines]).encode())
+
+
+class Word(str):
+    """Counts how often any of them was compared with another one."""
+
+    __slots__ = ()
+    compared = 0
+
+    def __eq__(self, other):
+        Word.compared += 1
+        return super().__eq__(other)
+
+    __hash__ = str.__hash__
+
+
+def test_kinds_of_collectives_are_not_looked_through_for_each_count():
+    kinds = [Word(f"kind {n}") for n in range(300)]
+    comm = ras.Comm("a", 2, {kind: {0: 1, 1: 1} for kind in kinds})
+    made = ras.log({"a": ras.Status((comm,))})
+    assert sorted(made.ops) == sorted(kinds)
+    assert len(made) == 2 * len(kinds)
+    assert Word.compared < 9 * len(made)
+
+
+def test_no_more_is_looked_at_of_where_a_rank_is_than_real_lines_have():
+    """To look for it takes the third power of how long it is."""
+    far = MISMATCH.replace("Rank 5 -- ", "Rank 5 -- " + "x" * ras.MAX_WHERE)
+    (comm,) = ras.status_of_text(far.encode()).comms
+    assert set(comm.processes) == {3}

@@ -179,7 +179,10 @@ def test_who_takes_no_answer_holds_no_connection(authority, tmp_path):
 
 
 def connected(shared, *peername):
-    """Return the protocol of a connection without a certificate; `shared` is all protocols'."""
+    """Return the protocol of a connection without a certificate, and the connection.
+
+    `shared` is all protocols'.
+    """
     config = uvicorn.Config("none:none", http=PageProtocol, interface="asgi3", log_config=None)
     config.loaded, config.loaded_app, config.ws_protocol_class = True, Mock(), None
     known = {"peername": peername, "ssl_object": Mock(getpeercert=dict)}
@@ -187,17 +190,17 @@ def connected(shared, *peername):
     transport = Mock()
     transport.get_extra_info.side_effect = known.get
     made.connection_made(transport)
-    return made
+    return made, transport
 
 
 def test_where_too_many_connect_the_oldest_of_nobody_gives_way():
     shared = {REFUSED: Counter()}
     made = [connected(shared, f"10.0.{n // 250}.{n % 250}", 1) for n in range(MAX_ALL)]
-    made[0].app_state[KNOWN]()  # it has a session
+    made[0][0].app_state[KNOWN]()  # it has a session
     made.append(connected(shared, "10.9.9.9", 1))
-    assert [n for n, each in enumerate(made) if each.transport.abort.called] == [1]
+    assert [n for n, (_, each) in enumerate(made) if each.abort.called] == [1]
     assert shared[REFUSED] == {"connection": 1}
-    for each in made:
+    for each, _ in made:
         each.connection_lost(None)
     assert (shared[CONNECTIONS], shared[STRANGERS]) == ({}, {})
 
@@ -206,7 +209,7 @@ def test_of_ipv6_a_site_counts_as_one():
     shared = {REFUSED: Counter()}
     made = [connected(shared, f"2001:db8::{n:x}", 1, 0, 0) for n in range(MAX_CONNECTIONS + 1)]
     assert shared[CONNECTIONS] == {"2001:db8::/64": MAX_CONNECTIONS + 1}
-    assert [n for n, each in enumerate(made) if each.transport.abort.called] == [MAX_CONNECTIONS]
+    assert [n for n, (_, each) in enumerate(made) if each.abort.called] == [MAX_CONNECTIONS]
 
 
 def test_an_address_in_use_is_an_error_of_the_configuration(authority, tmp_path, capsys):

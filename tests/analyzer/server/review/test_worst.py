@@ -9,6 +9,8 @@ from tests.analyzer.history.tables import MINUTE_NS, block
 from tests.analyzer.server.test_routes import on, problem
 
 PATH = "/v1/history/worst"
+HOUR_NS = 498_000 * 60 * MINUTE_NS
+"""When some hour begins."""
 
 
 def test_links_that_lost_most_and_what_was_judged_are_told_to_administrators(tmp_path):
@@ -41,9 +43,13 @@ def test_links_that_lost_most_and_what_was_judged_are_told_to_administrators(tmp
     assert none["worst"] == []
 
 
-def test_what_was_before_the_first_window_is_nothing_that_was_missed(tmp_path):
+@pytest.mark.parametrize("minute", [1, 3, 7, 30])
+def test_what_was_before_the_first_window_is_nothing_that_was_missed(tmp_path, minute):
+    """Wherever in its hour now is: an hour may have been merged since the first window."""
+
     async def work(lab):
-        now_ns = lab.analyzer.clock()
+        now_ns = HOUR_NS + minute * MINUTE_NS + 20 * 10**9
+        lab.analyzer.clock = lambda: now_ns
         first_ns = now_ns // MINUTE_NS * MINUTE_NS - 8 * MINUTE_NS
         week = {"since_ns": now_ns - 7 * 24 * 60 * MINUTE_NS, "until_ns": now_ns}
         none = (await lab.http.get(PATH, params=week)).json()

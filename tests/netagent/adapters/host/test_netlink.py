@@ -610,3 +610,28 @@ def test_without_the_right_to_hear_of_other_namespaces_the_remedy_is_told(monkey
 def test_a_path_that_is_no_namespace_has_no_id(tmp_path):
     with netlink.query_socket() as query, pytest.raises(OSError):
         netlink.nsid_of(query, str(tmp_path))
+
+
+def test_a_namespace_that_takes_long_to_read_is_read_seldom(monkeypatch):
+    async def main():
+        loop, now = asyncio.get_running_loop(), [1000.0]
+        monkeypatch.setattr(loop, "time", lambda: now[0])
+
+        def slow(_nsid):
+            now[0] += 0.5
+            return {}
+
+        monkeypatch.setattr("netagent.adapters.host.netlink.dump", slow)
+        monitor = LinkMonitor()
+        monitor.follow({7})
+        due = []
+        for _ in range(2):
+            monitor._read_soon(7)
+            due.append(monitor._rereads[7].when() - now[0])
+            monitor._rereads[7].cancel()
+            monitor._reread(7)
+        monitor.close()
+        return due
+
+    # 20 times half a second, but for what it took itself, and a second
+    assert asyncio.run(main()) == [0, 10.5]

@@ -12,6 +12,7 @@ import pytest
 
 from netagent.adapters.host import ovsdb
 from netagent.adapters.host.ovsdb import OvsdbMonitor
+from netagent.concurrency import TaskGroup
 from netagent.host.facts import VswitchView
 from netagent.model.vswitch import Interface
 from tests.conftest import OVS, require
@@ -81,12 +82,10 @@ class Following:
 def follow(socket: Path, story) -> None:
     async def main() -> None:
         following = Following()
-        work = asyncio.create_task(OvsdbMonitor(socket).run(following.keep))
-        try:
+        async with TaskGroup() as group:  # a monitor that fails ends the story
+            work = group.create_task(OvsdbMonitor(socket).run(following.keep))
             await story(following)
-        finally:
             work.cancel()
-            await asyncio.wait({work})
 
     asyncio.run(main())
 

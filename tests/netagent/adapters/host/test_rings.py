@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from netagent.adapters.host.rings import KEEP_S, MOST_AT_ONCE, STAY_S, Rings, _netns_of_writer
+from netagent.adapters.host.rings import (
+    KEEP_S,
+    LINES_AT_ONCE,
+    MOST_AT_ONCE,
+    STAY_S,
+    Rings,
+    _netns_of_writer,
+)
 from netagent.config import OperatorsConfig
 from netagent.host.facts import Namespace
 from netagent.model.ids import EndpointId
@@ -127,6 +134,32 @@ def test_no_more_lines_are_read_than_any_writer_of_ours_has(rings, tmp_path):
     (tmp_path / "9.ring").write_bytes(body)
     look(rings, tmp_path)
     assert rings.close_window().processes[0].job == "job"
+
+
+def test_who_says_much_anew_in_each_look_keeps_neither_the_agent_busy_nor_others_waiting(
+    rings, ring, tmp_path, monkeypatch
+):
+    noisy = [Ring(tmp_path / f"{number}-noisy.ring", capacity=8) for number in range(12)]
+    for each in noisy:
+        os.pwrite(each._file, form.LINES_USED.pack(form.LINES_BYTES), form.LINES_USED_AT)
+    read: list[int] = []
+    read_lines = form.read_lines
+
+    def counted(data):
+        read.append(len(data))
+        return read_lines(data)
+
+    monkeypatch.setattr(form, "read_lines", counted)
+    looks = 26
+    for number in range(looks):
+        for each in noisy:
+            said = form.LINES_BYTES - number % 2
+            os.pwrite(each._file, form.LINES_USED.pack(said), form.LINES_USED_AT)
+        read.clear()
+        look(rings, tmp_path)
+        assert 0 < sum(read) <= LINES_AT_ONCE
+    assert rings.tally.processes["1.ring"].said.job == "train-a"
+    assert len(rings.tally.processes) == 13
 
 
 def test_an_end_that_came_later_is_read_too(rings, ring, clock, tmp_path):

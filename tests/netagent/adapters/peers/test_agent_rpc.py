@@ -48,5 +48,5 @@ def test_an_answer_that_is_none_is_a_protocol_error(status):
 
 
 def test_nobody_there_is_unreachable():
-    with pytest.raises(Unreachable):
+    with pytest.raises(Unreachable, match="does the agent run there"):
         AgentRpc("http://127.0.0.1:1", None).ask("GET", "/", FlowsReply)

@@ -2,6 +2,9 @@
 import asyncio
 import contextlib
 
+import pytest
+from structlog.testing import capture_logs
+
 from netagent.adapters.peers import announcer
 from netagent.adapters.peers.announcer import Announcer
 from netagent.concurrency import timeout
@@ -94,3 +97,45 @@ def test_a_newer_state_does_not_wait_for_peers_that_keep_silent(monkeypatch):
         running.cancel()
 
     with_peers(2, work)
+
+
+async def told(head, part, tries=1):
+    """Return what is said of a peer that answers with a head, and with parts until it is cut."""
+
+    async def serve(reader, writer):
+        with contextlib.closing(writer), contextlib.suppress(ConnectionError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(head)
+            while True:
+                writer.write(part)
+                await writer.drain()
+                await asyncio.sleep(0.001)
+
+    mine = Announcer(CONFIG)
+    async with timeout(60), await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with capture_logs() as logs:
+            await mine.tell(said(endpoint(0)), [Peer(host="h7", rpc_url=url)], tries=tries)
+        await mine.close()
+    return [each["first"] for each in logs]
+
+
+CHUNKED = b"X\r\ntransfer-encoding: chunked\r\n%s\r\n"
+
+
+@pytest.mark.parametrize(
+    ("status", "first"), [(b"200 ", []), (b"503 ", [f"h7: status 503 {'x' * 200}"])]
+)
+def test_an_answer_without_an_end_is_not_read_to_its_end(status, first):
+    head = b"HTTP/1.1 " + status + CHUNKED % b""
+    assert asyncio.run(told(head, b"80\r\n" + b"x" * 128 + b"\r\n")) == first
+
+
+def test_a_refusal_is_read_as_it_came():
+    head = b"HTTP/1.1 503 " + CHUNKED % b"content-encoding: gzip, gzip\r\n"
+    assert asyncio.run(told(head, b"1\r\nx\r\n")) == [f"h7: status 503 {'x' * 200}"]
+
+
+def test_an_attempt_ends_though_something_comes_all_the_time(monkeypatch):
+    monkeypatch.setattr(announcer, "WHOLE_S", 0.3)
+    assert asyncio.run(told(b"HTTP/1.1 200 X\r\nserver: ", b"x")) == ["h7: TimeoutError"]

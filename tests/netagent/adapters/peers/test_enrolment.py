@@ -94,8 +94,15 @@ def test_an_answer_that_is_none_is_no_certificate(authority, tmp_path):
 
 
 def test_where_nobody_answers_that_is_said():
-    with pytest.raises(Unreachable):
+    with pytest.raises(Unreachable, match="--port names another"):
         Door("https://127.0.0.1:1").authority()
+
+
+def test_who_comes_by_a_name_that_the_certificate_lacks_is_told(authority, tmp_path):
+    with answering(tmp_path, authority) as door:
+        other = Door(door._url.replace("127.0.0.1", "localhost"))
+        with pytest.raises(Unreachable, match="name the analyzer as its certificate does"):
+            other.enrol(authority.ca.read_text(), "s", "r")
 
 
 def test_what_is_no_authority_is_refused(authority, tmp_path):
