@@ -128,6 +128,9 @@ def configure_router(shape: Shape, router: str, *, cut: Collection[str] = ()) ->
             ip,
             [replace(r, hops=lost) if {h.device for h in r.hops} & set(cut) else r for r in routes],
         )
+        if not cut:
+            for index in ip.link_lookup(ifname=_NOWHERE):
+                ip.link("del", index=index)
 
     namespaces.inside(namespace(router), configure)
 

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.rdma
 SHAPE = Shape(hosts=3, rails=2, segments=2, spines=2, transport=Transport.RDMA)
 LISTENING = "0A"  # TCP_LISTEN as /proc/net/tcp writes it
 PORTS = itertools.count(18_600)
+HEALED_S = 60
 
 MACHINE = """
 ip -d rule; ip route show table all; ip -br address; sysctl net.ipv4.conf.all net.ipv4.conf.default
@@ -194,7 +195,11 @@ def healed(lab: Lab, whole: set[str]) -> Iterator[None]:
     yield
     lab.heal()
     # ovs-vswitchd follows its database, and bridges their ports, a moment later.
-    wait_for("all to be as before", lambda: everything(lab) == whole, timeout_s=30)
+    try:
+        wait_for("all to be as before", lambda: everything(lab) == whole, timeout_s=HEALED_S)
+    except LabError as error:
+        error.add_note("\n".join(sorted(everything(lab) ^ whole)))
+        raise
     assert reaches(lab, "train-a-0", "train-a-1") == 2
     assert speaks_rdma(endpoint("train-a-0"), endpoint("train-a-1"))
 
