@@ -388,6 +388,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     controllers: Controllers = msgspec.field(default_factory=Controllers)
 
     @property
+    def not_hosts(self) -> frozenset[str]:
+        """Names in certificates that no agent has: they read, administer, or say what should be."""
+        said = (pushed.clients for pushed in self.controllers.pushed.values())
+        return frozenset().union(self.admins, self.readers, self.tenants, *said)
+
+    @property
     def enrolment_address(self) -> tuple[str, int]:
         """Host and port for hosts without a certificate; only where there is `enrolment`."""
         if self.enrolment is None:

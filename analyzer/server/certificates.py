@@ -67,7 +67,7 @@ async def invite(request: Call) -> Response[bytes]:
     authority = _authority(analyzer)
     asked, _ = await read(request, Invite, max_bytes=MAX_REQUEST_BYTES)
     config = analyzer.config
-    if asked.host in {*config.admins, *config.readers, *config.tenants, ANALYZER}:
+    if asked.host == ANALYZER or asked.host in config.not_hosts:
         raise Problem(400, f"{asked.host!r} is no host", "use netagent-analyzer ca issue")
     if asked.address and not _is_address(asked.address):
         raise Problem(400, f"{asked.address!r} is no address", "write it in numbers")
@@ -92,7 +92,7 @@ async def invite(request: Call) -> Response[bytes]:
 async def renew(host: FromPath[str], request: Call) -> Response[bytes]:
     """Sign the next certificate of a host, for the addresses of the one that it shows."""
     analyzer = analyzer_of(request)
-    require_host(request, host)
+    require_host(request, host, analyzer.config)
     authority = _authority(analyzer)
     asked, payload = await read(request, Renew, max_bytes=MAX_REQUEST_BYTES)
     analyzer.may_send(host, SIGNING_BYTES + len(payload))

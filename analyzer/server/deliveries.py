@@ -50,7 +50,7 @@ async def take(
     Raises Problem where it is another host's, RemoteProtocolError for what no agent sends, and
     CapabilityMissing where it cannot be taken now.
     """
-    require(caller, summary.host)
+    require(caller, summary.host, analyzer.config)
     try:
         analyzer.admit(received_ns)
     except CapabilityMissing:

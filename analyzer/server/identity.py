@@ -137,23 +137,31 @@ def caller_names(request: "Request[Any, Any, Any]") -> frozenset[str] | None:
     return names
 
 
-def require_host(
-    request: "Request[Any, Any, Any]", host: str, admins: tuple[str, ...] = ()
-) -> None:
-    """Let only the agent of `host` pass, and `admins`."""
-    require(_caller(request), host, admins)
+def require_host(request: "Request[Any, Any, Any]", host: str, config: Config) -> None:
+    """Let only the agent of `host` pass."""
+    require(_caller(request), host, config)
 
 
-def require(caller: str | None, host: str, admins: tuple[str, ...] = ()) -> None:
-    """Let only a caller pass that is the agent of `host` or one of `admins`; Problem otherwise.
+def require(caller: str | None, host: str, config: Config) -> None:
+    """Let only a caller pass that is the agent of `host`; Problem otherwise.
 
-    Without TLS there are no names, and anybody passes.
+    One authority signs for all: who may only read would be a host by claiming to be one of its own
+    name. Without TLS there are no names, and anybody passes.
     """
-    if caller is not None and caller != host and caller not in admins:
+    if caller is None:
+        return
+    if caller != host:
         raise Problem(
             403,
             f"the certificate names {caller!r}, not {host!r}",
             "an agent speaks for its own host only; use that host's certificate",
+        )
+    if caller in config.not_hosts:
+        raise Problem(
+            403,
+            f"{caller!r} is no host: the analyzer's configuration has it among admins, readers, "
+            "tenants or clients",
+            "enrol the host by a name of its own",
         )
 
 

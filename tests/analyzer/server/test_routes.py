@@ -14,7 +14,7 @@ import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.config import Config, Controllers, Kubernetes, Recording, Tasks
+from analyzer.config import Config, Controllers, Kubernetes, Pushed, Recording, Tasks
 from analyzer.diagnosis.engine import IncidentChanged
 from analyzer.replay.player import play, read
 from analyzer.roster.admission import BURST_BYTES
@@ -667,6 +667,28 @@ def test_an_agent_speaks_for_its_own_host_and_declares_nothing(tmp_path):
         assert lab.analyzer.registry.agent("h1") is None
 
     on(tmp_path, work)
+
+
+@pytest.mark.parametrize("name", ["admin", "prometheus", "tenant-a", "sdn-1"])
+def test_who_reads_or_says_what_should_be_is_no_host(tmp_path, name):
+    """One authority signs for all: else a tenant would take a container, and hear of peers."""
+
+    async def work(lab):
+        lab.peer, host = name, f"/v1/hosts/{name}"
+        body = encode(registration(name, endpoint(name, "a0")))
+        asked = [
+            await lab.http.put(f"{host}/endpoints", content=body, headers=MSGPACK),
+            await lab.http.post(f"{host}/pinglist", content=encode(Follow()), headers=MSGPACK),
+            await lab.push(name),
+            await lab.http.post(f"{host}/certificate", json={"request": "x"}),
+        ]
+        for answer in asked:
+            assert "is no host" in problem(answer, 403)
+        assert lab.analyzer.registry.agent(name) is None
+
+    controllers = Controllers(pushed={"sdn": Pushed(clients=("sdn-1",))})
+    readers, tenants = ("prometheus",), {"tenant-a": ("a-*",)}
+    on(tmp_path, work, readers=readers, tenants=tenants, controllers=controllers)
 
 
 def test_a_host_asks_for_no_more_than_it_may_send(tmp_path):
