@@ -5,9 +5,10 @@ On a running lab. An agent may also get no more memory for a while, a host's or 
 certificate may end, and, where that is asked for, the machine's clock is set. At some kills the
 analyzer's disk is full. After each kill the victim is started again, as a service manager would; a
 helper is its parent's business. Then everything must recover: the analyzer has a window of every
-agent that began after the restart, all endpoints are up, every incident is over and no host states
-a finding. Nobody may be blamed on the way but those hosts of which something was killed, and
-what is on them.
+agent that began after the restart, all endpoints are up, every incident is over, no host states a
+finding, and the judge has judged a window since. Nobody may be blamed on the way but those hosts of
+which something was killed, and what is on them. In the end a link is cut, and must be named: a
+judge that names nobody has judged nothing before.
 
 At the end the analyzer's database must hold every window that an agent said was acknowledged, and
 every one that it said it had closed between two of these, but for those in which it was dead:
@@ -22,18 +23,20 @@ import os
 import random
 import resource
 import signal
+import statistics
 import struct
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import duckdb
 import httpx
+from prometheus_client import parser
 
 from netagent.model.errors import RemoteProtocolError
 from netagent.wire.codec import decode
@@ -43,6 +46,7 @@ from tests.lab.certs import ANALYZER
 from tests.lab.commands import wait_for
 from tests.lab.config import ANALYZER_URL, agent_url
 from tests.lab.errors import LabError
+from tests.lab.health import CONTROL
 from tests.lab.lab import Lab
 from tests.lab.processes import children, family
 from tests.lab.shape import Shape
@@ -64,7 +68,10 @@ FULL = "analyzer-disk-full"
 DISK = "(disk full)"
 FULL_SHARE = 0.1
 """Share of the kills at which the analyzer's disk is full."""
+STALE_S = 5.0
+"""Seconds after which what the judge said last does not show that it lives."""
 Say = Callable[[str], None]
+T = TypeVar("T")
 
 
 class Victim(NamedTuple):
@@ -92,11 +99,13 @@ class Report:
     freed: int = 0
     """Of those that are not, how many were a host's oldest, when the disk had been full."""
     lost: int = 0
+    named_s: float | None = None
+    """Seconds until the link was named that was cut in the end; None where it was not."""
 
     @property
     def good(self) -> bool:
         """Whether everything held, and there was something that could have been lost."""
-        return not self.failures and not self.lost and self.windows > 0
+        return not (self.failures or self.lost or self.named_s is None) and self.windows > 0
 
     def lines(self) -> list[str]:
         """Return the result as lines of text."""
@@ -106,7 +115,7 @@ class Report:
             times = sorted(self.recovered_s.get(victim, []))
             told = f"  {victim:<11} {self.kills[victim]:>3} times"
             if times:
-                middle, worst = times[len(times) // 2], times[-1]
+                middle, worst = statistics.median(times), times[-1]
                 told += f"; all well again after {middle:.0f} s (median), {worst:.0f} s (longest)"
             made.append(told)
         made.append("incidents that opened and recovered, by component:")
@@ -115,6 +124,8 @@ class Report:
             f"summaries that had to be there: {self.windows}, deleted to make room: {self.freed}, "
             f"there: {self.windows - self.freed - self.lost}, lost: {self.lost}"
         )
+        named = "NOT named" if self.named_s is None else f"named after {self.named_s:.0f} s"
+        made.append(f"a link that was cut in the end was {named}")
         made += [f"FAILED: {failure}" for failure in self.failures]
         made.append("result: " + ("everything held" if self.good else "NOT everything held"))
         return made
@@ -145,7 +156,7 @@ class Chaos:
         self._hosts = [f"h{n}" for n in range(lab.state().shape.hosts)]
         self._seen: set[str] = set()
         self._touched: set[str] = set()
-        """Hosts of which something was killed last."""
+        """Hosts of which something was killed last, and whatever else may be blamed."""
         self._containers = {each.id: f"h{each.host}" for each in lab.state().containers}
         self._restarted_ns = 0
         self._unwell = list[str]()
@@ -168,6 +179,24 @@ class Chaos:
                 self._stretches[-1].full_until_ns = time.time_ns()
             self._watch(self._chance.uniform(0, 5), until=lambda: False)
             done += self._episode(victims, f"{done:>3}/{kills}")
+        self._cut()
+
+    def _cut(self) -> None:
+        began = time.monotonic()
+        fault = self._lab.inject(CONTROL)
+        named = fault.truth.component
+        self._touched = {named.partition(" ")[2]}
+        try:
+            if self._watch(self._recover_s, until=lambda: named in self._active()):
+                self.report.named_s = time.monotonic() - began
+        finally:
+            self._lab.heal(fault.key)
+        self._restarted_ns = time.time_ns()
+        if not self._watch(self._recover_s, until=self._all_well):
+            self.report.failures.append(f"a link that is mended: {'; '.join(self._unwell)}")
+
+    def _active(self) -> set[str]:
+        return {str(each["component"]) for each in self._incidents() if _is_active(each)}
 
     def _draw(self, count: int) -> list[Victim]:
         # An agent, its helpers and certificate, ovs-vswitchd and ovsdb-server; and an analyzer.
@@ -183,7 +212,7 @@ class Chaos:
 
     def _episode(self, drawn: list[Victim], number: str) -> int:
         killed_ns, began = time.time_ns(), time.monotonic()
-        self._touched = {victim.host for victim in drawn if victim.host is not None}
+        self._touched = set()
         victims = [victim for victim in drawn if self._kill(victim)]
         self._watch(self._chance.uniform(0.2, 4), until=lambda: False)
         self._lab.heal()
@@ -217,18 +246,24 @@ class Chaos:
         kind, host = victim
         match kind:
             case "helper":
-                parent = self._chance.choice((f"{host}/agent", "analyzer/analyzer"))
-                return self._kill_helper(parent)
+                who = self._chance.choice((host or ANALYZER, ANALYZER))
+                agents, analyzers = f"{who}/agent", "analyzer/analyzer"
+                if not self._kill_helper(analyzers if who == ANALYZER else agents):
+                    return False
+                self._touched |= {who} - {ANALYZER}
             case "memory":
+                self._touched |= {str(host)}
                 _bound_memory(self._lab.processes.pid(f"{host}/agent"))
             case "certificate":
-                self._parties[victim] = self._chance.choice((host or ANALYZER, ANALYZER))
-                self._lab.services().certificates.sign(self._parties[victim], valid_s=VALID_S)
+                self._parties[victim] = who = self._chance.choice((host or ANALYZER, ANALYZER))
+                self._touched |= {who} - {ANALYZER}
+                self._lab.services().certificates.sign(who, valid_s=VALID_S)
             case "clock":
                 self._set_clock()
             case _:
                 daemons = {"vswitchd": "ovs-vswitchd", "ovsdb": "ovsdb-server"}
                 name = f"{host or kind}/{daemons.get(kind, kind)}"
+                self._touched |= {host} if host else set()
                 self._lab.processes.signal(name, signal.SIGKILL)
         return True
 
@@ -323,8 +358,8 @@ class Chaos:
         agents = [self._get(agent_url(n), "/v1/status") for n in range(len(self._hosts))]
         if answer is None or endpoints is None:
             return ["the analyzer does not answer"]
-        named = [each for each in answer["incidents"] if each["state"] != "recovered"]
-        found = [f"incident: {each['summary']}" for each in named]
+        active = filter(_is_active, answer["incidents"])
+        found = [f"incident: {each['summary']}" for each in active]
         state = self._lab.state()
         wanted = len(state.containers) * state.shape.rails
         up = sum(each["state"] == "up" for each in endpoints["endpoints"])
@@ -337,13 +372,30 @@ class Chaos:
                 found.append(f"{host} states findings")
             elif not self._restarted_ns < agent["acknowledged_ns"] <= time.time_ns():
                 found.append(f"no new window of {host} is acknowledged")
+        if not found and not self._has_judged():
+            found.append("the judge has judged no new window")
         return found
 
+    def _has_judged(self) -> bool:
+        """Return whether the judge answers, and has judged a window since the last restart."""
+        text = self._ask(ANALYZER_URL, "/metrics", lambda answer: answer.text)
+        families = {
+            each.name: each.samples for each in parser.text_string_to_metric_families(text or "")
+        }
+        ages = [families.get(f"netagent_{name}_age_seconds") for name in ("window", "figures")]
+        if not all(ages):
+            return False
+        judged_s, answered_s = (samples[0].value for samples in ages if samples)
+        return answered_s < STALE_S and time.time() - judged_s > self._restarted_ns / 1e9
+
     def _get(self, url: str, path: str) -> dict[str, Any] | None:
+        return self._ask(url, path, lambda answer: dict(answer.json()))
+
+    def _ask(self, url: str, path: str, read: Callable[[httpx.Response], T]) -> T | None:
         try:
             with self._lab.services().client(url) as client:
                 answer = client.get(path)
-                return dict(answer.json()) if answer.is_success else None
+                return read(answer) if answer.is_success else None
         except (httpx.HTTPError, ValueError):
             return None
 
@@ -371,6 +423,10 @@ def _stored(folder: Path, segment: int, place: int, length: int) -> Summary | No
         return decode(payload, Summary) if is_whole else None
     except (OSError, RemoteProtocolError):
         return None
+
+
+def _is_active(incident: Mapping[str, Any]) -> bool:
+    return bool(incident["state"] != "recovered")
 
 
 _UNBOUNDED = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)

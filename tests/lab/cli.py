@@ -242,7 +242,14 @@ def _health(lab: Lab, options: argparse.Namespace) -> Answer:
 
 def _soak(lab: Lab, options: argparse.Namespace) -> Answer:
     transport = rdma.choose(options.transport)
-    seen = soak.run(lab, _progress, minutes=options.minutes, seed=options.seed, transport=transport)
+    seen = soak.run(
+        lab,
+        _progress,
+        minutes=options.minutes,
+        seed=options.seed,
+        transport=transport,
+        hosts=options.hosts,
+    )
     text = "\n".join(seen.lines())
     if not seen.good:
         raise LabError(text, "see what failed, grew, or was named")
@@ -395,6 +402,8 @@ def _show_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:
     long = add("soak", "an hour, and nothing may grow", "soak --minutes 60", _soak)
     long.add_argument("--minutes", type=float, default=60, help="(default: %(default)s)")
     long.add_argument("--seed", type=int, default=1, help="of what comes and goes (default: 1)")
+    hosts = Shape().hosts
+    long.add_argument("--hosts", type=int, default=hosts, help="of the lab (default: %(default)s)")
     _transport_argument(long)
     deaf = add(
         "webhooks", "who is told of incidents is down, slow, failing", "webhooks --minutes 3",
@@ -412,7 +421,6 @@ def _show_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:
     chaotic.add_argument("--minutes", type=float, default=math.inf, help="at most")
     chaotic.add_argument("--together", type=int, default=1, metavar="N",
                          help="so many at once (default: %(default)s)")  # fmt: skip
-    hosts = Shape().hosts
     chaotic.add_argument("--hosts", type=int, default=hosts, help=f"of the lab (default: {hosts})")
     chaotic.add_argument("--recover-s", type=float, default=chaos.RECOVER_S, metavar="S",
                          help="in which all is well again (default: %(default)s)")  # fmt: skip

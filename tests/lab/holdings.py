@@ -24,6 +24,7 @@ JUDGE = "analyzer.judge"
 LASTING = (JUDGE, "netagent.adapters.rdma.")
 """How the modules of helpers begin that last as long as whom they help. Others come with a question
 and go a minute after the last one: what they held is given back, so that they are only counted."""
+RDMA_HELPERS = ("netagent.adapters.rdma.responder", "netagent.adapters.rdma.resolver")
 OTHERS = "others"
 DATABASE = "netagent.duckdb"
 FOLDER = "folder"
@@ -48,7 +49,10 @@ def expected(shape: Shape) -> set[Key]:
     keys |= {(part, kind) for part in [*parts, f"{parts[-1]}: {JUDGE}"] for kind in KINDS}
     keys |= {(f"{FOLDER}: {part}", "disk_mb") for part in ("database", "summaries", "recording")}
     keys.add((FOLDER, "disk_mb"))
-    return keys | ({(DEVICES, "queue_pairs")} if shape.transport is Transport.RDMA else set())
+    if shape.transport is Transport.RDMA:
+        helpers = [f"{part}: {module}" for part in parts[:-1] for module in RDMA_HELPERS]
+        keys |= {(DEVICES, "queue_pairs")} | {(part, kind) for part in helpers for kind in KINDS}
+    return keys
 
 
 def read(lab: Lab) -> Reading:

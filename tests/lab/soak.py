@@ -259,9 +259,11 @@ def plain(rest: Rest) -> dict[str, Any]:
     return {"at_s": rest.at_s, "held": held, "pids": pids}
 
 
-def run(lab: Lab, say: Say, *, minutes: float, seed: int, transport: Transport) -> Report:
+def run(
+    lab: Lab, say: Say, *, minutes: float, seed: int, transport: Transport, hosts: int
+) -> Report:
     """Run on a fresh lab, which is taken down after; return what was seen."""
-    shape = Shape(transport=transport)
+    shape = Shape(hosts=hosts, transport=transport)
     lab.up(shape)
     try:
         with lab.services().client() as client:

@@ -109,6 +109,10 @@ def test_the_folder_is_measured_by_its_parts(tmp_path: Path) -> None:
     assert sizes(tmp_path) == {(part, "disk_mb"): size for part, size in found.items()}
 
 
-def test_an_rdma_lab_must_have_queue_pairs() -> None:
-    assert ("all devices", "queue_pairs") in expected(Shape(transport=Transport.RDMA))
-    assert ("all devices", "queue_pairs") not in expected(Shape())
+def test_an_rdma_lab_must_have_queue_pairs_and_helpers() -> None:
+    wanted = {
+        ("all devices", "queue_pairs"),
+        ("h0/agent: netagent.adapters.rdma.resolver", "threads"),
+    }
+    assert wanted <= expected(Shape(transport=Transport.RDMA))
+    assert not wanted & expected(Shape())
