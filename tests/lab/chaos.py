@@ -68,6 +68,7 @@ FULL = "analyzer-disk-full"
 DISK = "(disk full)"
 FULL_SHARE = 0.1
 """Share of the kills at which the analyzer's disk is full."""
+UNDECIDED = "insufficient evidence"
 STALE_S = 5.0
 """Seconds after which what the judge said last does not show that it lives."""
 Say = Callable[[str], None]
@@ -156,7 +157,9 @@ class Chaos:
         self._hosts = [f"h{n}" for n in range(lab.state().shape.hosts)]
         self._seen: set[str] = set()
         self._touched: set[str] = set()
-        """Hosts of which something was killed last, and whatever else may be blamed."""
+        """Hosts of which something was killed last."""
+        self._guilty = ""
+        """The link that was cut."""
         self._containers = {each.id: f"h{each.host}" for each in lab.state().containers}
         self._restarted_ns = 0
         self._unwell = list[str]()
@@ -184,10 +187,9 @@ class Chaos:
     def _cut(self) -> None:
         began = time.monotonic()
         fault = self._lab.inject(CONTROL)
-        named = fault.truth.component
-        self._touched = {named.partition(" ")[2]}
+        self._guilty, self._touched = fault.truth.component, set()
         try:
-            if self._watch(self._recover_s, until=lambda: named in self._active()):
+            if self._watch(self._recover_s, until=lambda: self._guilty in self._active()):
                 self.report.named_s = time.monotonic() - began
         finally:
             self._lab.heal(fault.key)
@@ -336,12 +338,14 @@ class Chaos:
                 said = status["acknowledged_ns"], status["last_window_ns"]
                 self._stretches[-1].note(host, *said, now_ns=time.time_ns())
         for each in self._incidents():
-            component = each["component"] or "insufficient evidence"
+            component = each["component"] or UNDECIDED
             key = f"{each['id']} {component}"
             if key not in self._seen:
                 self._seen.add(key)
                 self.report.incidents[component] += 1
-                if each["component"] and is_innocent(component, self._containers, self._touched):
+                if component in {self._guilty, UNDECIDED}:
+                    continue
+                if is_innocent(component, self._containers, self._touched):
                     self.report.failures.append(f"{component} was blamed: {each['summary']}")
 
     def _incidents(self) -> list[dict[str, Any]]:
