@@ -157,7 +157,7 @@ class Chaos:
         self._hosts = [f"h{n}" for n in range(lab.state().shape.hosts)]
         self._seen: set[str] = set()
         self._touched: set[str] = set()
-        """Hosts of which something was killed last."""
+        """Hosts of which something was killed last, and the analyzer, which is in no component."""
         self._guilty = ""
         """The link that was cut."""
         self._containers = {each.id: f"h{each.host}" for each in lab.state().containers}
@@ -246,27 +246,24 @@ class Chaos:
     def _kill(self, victim: Victim) -> bool:
         """Do it; return False where there is nobody to kill."""
         kind, host = victim
+        whose = host or ANALYZER
         match kind:
             case "helper":
-                who = self._chance.choice((host or ANALYZER, ANALYZER))
-                agents, analyzers = f"{who}/agent", "analyzer/analyzer"
-                if not self._kill_helper(analyzers if who == ANALYZER else agents):
+                whose = self._chance.choice((whose, ANALYZER))
+                if not self._kill_helper(f"{whose}/{ANALYZER if whose == ANALYZER else 'agent'}"):
                     return False
-                self._touched |= {who} - {ANALYZER}
             case "memory":
-                self._touched |= {str(host)}
                 _bound_memory(self._lab.processes.pid(f"{host}/agent"))
             case "certificate":
-                self._parties[victim] = who = self._chance.choice((host or ANALYZER, ANALYZER))
-                self._touched |= {who} - {ANALYZER}
-                self._lab.services().certificates.sign(who, valid_s=VALID_S)
+                self._parties[victim] = whose = self._chance.choice((whose, ANALYZER))
+                self._lab.services().certificates.sign(whose, valid_s=VALID_S)
             case "clock":
                 self._set_clock()
             case _:
                 daemons = {"vswitchd": "ovs-vswitchd", "ovsdb": "ovsdb-server"}
                 name = f"{host or kind}/{daemons.get(kind, kind)}"
-                self._touched |= {host} if host else set()
                 self._lab.processes.signal(name, signal.SIGKILL)
+        self._touched.add(whose)
         return True
 
     def _was_dead(self, victim: Victim, since_ns: int) -> None:
