@@ -61,6 +61,13 @@ WRONG_VNI = "encapsulation (wrong VNI)"
 TUNNEL_PORT = "tunnel port not found at the far end"
 LOCAL_PORT = "the flow table: sent to a port of this host, not to a tunnel"
 
+_FROM_TUNNEL = {
+    PLACES["lookup", "actions"]: "ovs-vswitchd hangs",
+    PLACES["actions", "output"]: "a flow drops",
+}
+"""What it is unless ovs-vswitchd knows no port of a VNI: then it executes nothing, and adds a flow
+that drops, until the next revalidation (`upcall_receive`, ofproto-dpif-upcall.c)."""
+
 SLACK = 0.01
 """Share of a stage's packets that may be missing at the next. Chosen: packets are on their way when
 a trace begins and ends."""
@@ -299,9 +306,9 @@ def _worst(edges: Sequence[_Edge]) -> Verdict:
     if (worst.before, worst.after) == ("lookup", "actions"):
         failed = worst.view.failed_upcalls
         evidence += [f"{count} upcalls failed: {error}" for error, count in failed.items()]
-    if (worst.before, worst.after) == ("actions", "output") and worst.host == "receiver":
+    if worst.host == "receiver" and (reason := _FROM_TUNNEL.get(_place(worst))):
         vnis = ", ".join(map(str, sorted(worst.view.vnis)))
-        evidence.append(f"from a tunnel, VNI {vnis}: a flow drops, or no tunnel port takes it")
+        evidence.append(f"from a tunnel, VNI {vnis}: {reason}, or no tunnel port takes it")
     evidence += map(str, (d for d in worst.view.drops if not d.after))
     evidence += [f"also {_place(e)}: {e.lost} of {e.entered} ({e.host})" for e in significant[1:]]
     return Verdict(_place(worst), worst.host, worst.lost, worst.entered, tuple(evidence))

@@ -131,6 +131,20 @@ def test_failed_upcalls_name_the_queue():
 def test_unanswered_upcalls_name_ovs_vswitchd():
     verdict = diagnose(sender=passing(OUT, 100, "lookup", 60))
     assert verdict.where == "ovs-vswitchd (upcalls not answered)"
+    assert not any("no tunnel port" in line for line in verdict.evidence)
+
+
+def test_unanswered_upcalls_of_a_tunnels_packets_may_be_of_a_vni_that_no_port_takes():
+    """Open vSwitch 3.1 answers none of them; packets every 1.2 s never meet the flow that drops."""
+    sender = passing(OUT, 20, output_devices=TUNNEL)
+    receiver = passing(IN, 20, "lookup", 8, vnis=frozenset({100}))
+    verdict = diagnose(sender=sender, receiver=receiver)
+    assert (verdict.where, verdict.host) == (PLACES["lookup", "actions"], "receiver")
+    assert any("VNI 100" in line and "no tunnel port" in line for line in verdict.evidence)
+    receiver = passing(IN, 20, "lookup", 8, vnis=frozenset({100}), failed_upcalls={"EAGAIN": 12})
+    verdict = diagnose(sender=sender, receiver=receiver)
+    assert verdict.where == UPCALL_QUEUE
+    assert not any("no tunnel port" in line for line in verdict.evidence)
 
 
 def test_the_larger_of_two_losses_is_named_and_the_other_is_evidence():
