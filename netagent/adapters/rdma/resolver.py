@@ -32,6 +32,9 @@ Chosen: four silent neighbours at once, and little memory."""
 WORKER_TIMEOUT_NS = 3_000_000_000
 """Nanoseconds after which a fork that has not answered is killed. Chosen: an answer takes a second
 at most."""
+IDLE_NS = 15_000_000_000
+"""Nanoseconds without a question after which a fork ends. Chosen: addresses are resolved again once
+a minute, silent ones within ten seconds; a fork holds megabytes and takes milliseconds to make."""
 LOCAL_ERRNOS = {
     *(None, errno.ENODEV, errno.ENOENT, errno.ENOMEM, errno.EPERM),
     *(errno.EACCES, errno.EMFILE, errno.ENFILE),
@@ -150,14 +153,22 @@ class _Worker:
     key: int = 0
     deadline_ns: int = 0
     """0: idle."""
+    idle_ns: int = 0
+    """Since when, where it is."""
 
 
 class Pool:
-    """Hands questions to forks. Opens no device, so that it can fork at any time."""
+    """Hands questions to forks. Opens no device, so that it can fork at any time.
 
-    def __init__(self, parent: Channel, answer: Callable[[Question], Answer]) -> None:
+    `idle_ns`: nanoseconds after which a fork that was asked nothing ends.
+    """
+
+    def __init__(
+        self, parent: Channel, answer: Callable[[Question], Answer], *, idle_ns: int = IDLE_NS
+    ) -> None:
         self._parent = parent
         self._answer = answer
+        self._idle_ns = idle_ns
         self._workers: list[_Worker] = []
         self._waiting: list[Question] = []
 
@@ -176,16 +187,17 @@ class Pool:
 
     def _wait(self) -> None:
         ends = [self._parent, *(worker.channel for worker in self._workers)]
-        deadlines = [worker.deadline_ns for worker in self._workers if worker.deadline_ns]
-        wait_s = max(0, min(deadlines) - now_ns()) / 1e9 if deadlines else None
+        due = [worker.deadline_ns or worker.idle_ns + self._idle_ns for worker in self._workers]
+        wait_s = max(0, min(due) - now_ns()) / 1e9 if due else None
         select.select(ends, [], [], wait_s)
 
     def _hear(self, worker: _Worker) -> None:
         for answer in worker.channel.receive(Answer):
-            worker.deadline_ns = 0
+            worker.deadline_ns, worker.idle_ns = 0, now_ns()
             self._parent.send(answer)
         late = worker.deadline_ns and now_ns() >= worker.deadline_ns
-        if late or worker.channel.closed:
+        idle = not worker.deadline_ns and now_ns() >= worker.idle_ns + self._idle_ns
+        if late or idle or worker.channel.closed:
             if worker.deadline_ns:
                 why = "no answer in time" if late else "the helper ended"
                 self._parent.send(Answer(key=worker.key, error=why, local=True))

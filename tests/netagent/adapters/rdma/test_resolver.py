@@ -4,6 +4,9 @@
 import os
 import signal
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -38,23 +41,29 @@ def answer(question: Question) -> Answer:
     return Answer(key=question.key, error="" if question.gid == "live" else "silent")
 
 
-@pytest.fixture
-def pool():
-    """Run a pool in a process of its own; give the parent's end of its channel."""
+@contextmanager
+def serving(**options: int) -> Iterator[tuple[Channel, int]]:
+    """Run a pool in a process of its own; give the parent's end of its channel, and its pid."""
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:
         ours.close()
         try:
-            Pool(Channel(theirs), answer).run()
+            Pool(Channel(theirs), answer, **options).run()
         finally:
             os._exit(0)
     theirs.close()
     channel = Channel(ours)
     assert answers(channel, 1) == {READY.key: ""}
-    yield channel
+    yield channel, pid
     channel.close()
     assert os.waitpid(pid, 0)[1] == 0  # it ends with its parent's end
+
+
+@pytest.fixture
+def pool():
+    with serving() as (channel, _):
+        yield channel
 
 
 def ask(channel, *gids):
@@ -89,6 +98,17 @@ def test_a_fork_that_dies_is_replaced(pool):
     got = answers(pool, 2 * WORKERS + 1)
     assert got.pop(2 * WORKERS) == ""
     assert set(got.values()) == {"the helper ended"}
+
+
+def test_forks_that_nobody_asks_end():
+    with serving(idle_ns=200_000_000) as (channel, pid):
+        children = Path(f"/proc/{pid}/task/{pid}/children")
+        for _ in range(2):
+            ask(channel, *["live"] * WORKERS, "hang")
+            assert len(answers(channel, WORKERS)) == WORKERS
+            assert children.read_text().split()  # the one that hangs is not idle
+            assert answers(channel, 1) == {WORKERS: "no answer in time"}
+            wait_until(lambda: not children.read_text())
 
 
 @pytest.fixture
