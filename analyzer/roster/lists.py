@@ -92,8 +92,9 @@ class Lists:
         group = Group(endpoint.task, endpoint.id.rail)
         self._groups.setdefault(group, Ledger()).put(endpoint.id.container, member_of(endpoint))
         task = self._tasks.setdefault(endpoint.task, _Task())
+        if not task.held[endpoint.host]:
+            task.hosts.put(endpoint.host, self._peer(endpoint.host))
         task.held[endpoint.host] += 1
-        task.hosts.put(endpoint.host, self._peer(endpoint.host))
 
     def _leave(self, record: EndpointRecord) -> None:
         endpoint = record.endpoint

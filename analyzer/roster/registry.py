@@ -247,6 +247,8 @@ class Registry:
 
     def _bound_underlays(self, spare: int) -> None:
         """Drop addresses that their hosts' endpoints had once, where these are too many."""
+        if len(self._underlays) <= len(self._claims) + spare:  # which are no more than records
+            return
         records = sum(len(host.records) for host in self._hosts.values())
         if len(self._underlays) <= records + spare:
             return
@@ -628,6 +630,8 @@ class Registry:
     # Reports that a host claims what another one has.
     def _report_conflict(self, endpoint: EndpointId, host: str, wall_ns: int) -> None:
         if not self._hosts[host].records[endpoint].live:
+            return
+        if self._claims[endpoint] == {host} and endpoint.container not in self._host_of:
             return
         best = self._best(endpoint, wall_ns)
         winner = best.endpoint.host if best else self._host_of.get(endpoint.container, host)

@@ -2,6 +2,7 @@
 """Addresses of the overlay and of the underlay, as text."""
 
 import ipaddress
+import socket
 
 
 def canonical(text: str) -> str | None:
@@ -12,11 +13,17 @@ def canonical(text: str) -> str | None:
     reserved, the unspecified, loopback and IPv4-mapped ones among them.
     """
     try:
-        address = ipaddress.ip_address(text)
+        socket.inet_pton(socket.AF_INET, text)
+    except (OSError, ValueError):
+        return _canonical_six(text)
+    return text  # there is no other text of it, and registrations have hundreds of thousands
+
+
+def _canonical_six(text: str) -> str | None:
+    try:
+        address = ipaddress.IPv6Address(text)
     except ValueError:
         return None
-    if isinstance(address, ipaddress.IPv4Address):
-        return str(address)
     odd = address.is_link_local or address.is_multicast or address.is_reserved or address.scope_id
     return None if odd else str(address)
 

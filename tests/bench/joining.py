@@ -47,11 +47,12 @@ class Service:
         self.sent = 0
         self.judge_s = 0.0
 
-    def declare(self, task: str, containers: tuple[str, ...], rnics: int) -> None:
-        """Declare a task."""
-        declared = Task(task, containers, rnics, tuple(range(rnics)), declared=True)
-        asyncio.run(self.service.put_task(declared, 0))
-        self.judges.put_task(declared, 0)
+    async def declare(self, tasks: Iterable[Task]) -> None:
+        """Declare tasks, at the same time: they share a write."""
+        tasks = list(tasks)
+        await asyncio.gather(*(self.service.put_task(each, 0) for each in tasks))
+        for each in tasks:
+            self.judges.put_task(each, 0)
 
     async def register(self, body: bytes, wall_ns: int) -> None:
         """Take a registration; it is written before this returns."""
@@ -105,6 +106,11 @@ def endpoint(host: int, container: str, rail: int, life: int) -> Endpoint:
     )
 
 
+def declared(task: str, containers: tuple[str, ...], rnics: int) -> Task:
+    """Return a task that is declared."""
+    return Task(task, containers, rnics, tuple(range(rnics)), declared=True)
+
+
 def registration(host: int, endpoints: tuple[Endpoint, ...], generation: int) -> bytes:
     """Return what the agent of a host says."""
     name = f"gpu-{host:05d}"
@@ -120,7 +126,7 @@ def one_task(folder: Path, hosts: int) -> dict[str, object]:
     """Let one task's containers come one after another, then one of them again."""
     bench = Service(folder / "one.duckdb")
     names = tuple(f"train-{n:05d}" for n in range(hosts))
-    bench.declare("train", names, RAILS)
+    asyncio.run(bench.declare([declared("train", names, RAILS)]))
     bodies = [
         registration(n, tuple(endpoint(n, name, rail, 0) for rail in range(RAILS)), 1)
         for n, name in enumerate(names)
@@ -154,8 +160,10 @@ def many_tasks(folder: Path, tasks: int, starts: int) -> dict[str, object]:
     """Let containers of many small tasks come again within a minute."""
     bench = Service(folder / "many.duckdb")
     held: dict[int, dict[str, tuple[Endpoint, ...]]] = {}
+    asyncio.run(
+        bench.declare(declared(f"t{n}", (f"t{n}-0", f"t{n}-1"), RAILS // 2) for n in range(tasks))
+    )
     for n in range(tasks):  # a task's two containers share their hosts with two other tasks
-        bench.declare(f"t{n}", (f"t{n}-0", f"t{n}-1"), RAILS // 2)
         for k in (0, 1):
             name, host = f"t{n}-{k}", (n + k) % tasks
             rails = range(n % 2 * RAILS // 2, (n % 2 + 1) * RAILS // 2)

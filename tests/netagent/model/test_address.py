@@ -2,7 +2,7 @@
 from ipaddress import IPv4Address, IPv6Address
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from netagent.model.address import canonical, is_six
@@ -15,6 +15,20 @@ FOUR = st.integers(0, 2**32 - 1).map(IPv4Address)
 def test_every_address_of_an_interface_has_one_text(address):
     assert canonical(str(address)) == canonical(address.exploded) == str(address)
     assert is_six(str(address)) == (address.version == 6)
+
+
+@given(st.from_regex(r"[0-9]{0,4}(\.[0-9]{0,4}){2,4}.?") | FOUR.map(str))
+@example("010.0.0.1")
+@example("10.0.1")
+@example("10.0.0.1\n")
+@example("10.0.0.1\0")
+@example("10.0.0.\u0661")
+def test_of_ipv4_the_standard_library_says_the_same(text):
+    try:
+        expected = str(IPv4Address(text))
+    except ValueError:
+        expected = None
+    assert canonical(text) == expected
 
 
 @given(st.text(max_size=20) | st.from_regex(r"[0-9a-f:.%]{0,40}"))
