@@ -228,6 +228,7 @@ def measure(rnics: int) -> dict[str, Any]:
         "window_mean_s": round(statistics.mean(healthy_s), 3),
         "window_most_s": round(max(healthy_s), 3),
         "rows_per_s": round(life.rows[-1] / (ingest_s + judge_s)),
+        "mean_rows_per_s": round(life.rows[-1] / statistics.mean(healthy_s)),
     }
     others = set(life.named)
     for name, numbers in FAULTS.items():
