@@ -125,7 +125,8 @@ FORGET_NS = 600_000_000_000
 """Nanoseconds after which a flow or route that no summary reports is forgotten. Chosen: restarted
 agents probe from other ports, and memory stays bounded."""
 MAX_NEW_FLOWS = 1 << 18
-"""Most flows and endpoints that a host brings in FORGET_NS; its summaries are refused beyond.
+"""Most flows, endpoints, routes and routers that a host brings in FORGET_NS; its summaries are
+refused beyond.
 Chosen: four times those of eight endpoints in a task of 8,192, whose agent may restart; each takes
 memory."""
 SILENT_FOR_NS = 600_000_000_000
@@ -355,12 +356,15 @@ class Diagnosis:
         Raises RemoteProtocolError where it is odd; then nothing of it was taken.
         """
         if self._new_flows[summary.host] > MAX_NEW_FLOWS:
-            raise RemoteProtocolError(f"more than {MAX_NEW_FLOWS} new flows in ten minutes")
-        known = self._numbers.known_parts
+            raise RemoteProtocolError(
+                f"more than {MAX_NEW_FLOWS} new flows or routes in ten minutes"
+            )
+        known = self._numbers.known_parts + self._topology.known_parts
         try:
             return self._ingest(summary, now_ns)
         finally:
-            self._new_flows[summary.host] += self._numbers.known_parts - known
+            more = self._numbers.known_parts + self._topology.known_parts - known
+            self._new_flows[summary.host] += max(0, more)  # others may have been forgotten
 
     def _ingest(self, summary: Summary, now_ns: int) -> Taken:
         is_ahead = summary.start_ns > now_ns + AHEAD_NS

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from analyzer.intake.columns import column, columns
 from analyzer.intake.flows import MAX_ROWS
+from netagent.model.endpoint import MAX_TEXT
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.path import MAX_HOPS
@@ -20,6 +21,12 @@ T = TypeVar("T")
 MAX_SINCE_NS = 120_000_000_000
 """Nanoseconds for which a summary may say only what differs of its paths. Chosen: twice what agents
 do."""
+
+MAX_CROSSED = 1 << 18
+"""Most routers that the routes of a summary have in all. Chosen: four for each of `MAX_ROWS`."""
+MAX_ROUTERS = 1 << 16
+"""Most different ones. Chosen: a router answers from each of its interfaces with another address,
+which are 33,000 where 64 spines and 512 leaves are crossed."""
 
 _KEY = ("source", "target", "source_port", "reply", "outer_port")
 
@@ -148,6 +155,11 @@ def paths_of(summary: Summary) -> PathTable:
     paths, endpoints = summary.paths, len(summary.endpoints)
     if max(map(len, paths.routes), default=0) > MAX_HOPS:
         raise RemoteProtocolError(f"a path of more than {MAX_HOPS} routers")
+    if sum(map(len, paths.routes)) > MAX_CROSSED:
+        raise RemoteProtocolError(f"paths of more than {MAX_CROSSED} routers in all")
+    routers = set().union(*paths.routes)
+    if len(routers) > MAX_ROUTERS or max(map(len, routers), default=0) > MAX_TEXT:
+        raise RemoteProtocolError(f"more than {MAX_ROUTERS} routers, or one that has a longer name")
     route = column(paths, "route")
     key = tuple(columns(paths, _KEY, len(route)).values())
     for numbers, many in ((key[0], endpoints), (key[1], endpoints), (route, len(paths.routes))):

@@ -11,13 +11,15 @@ four million hops, each a name of its own, they would be a third of a gigabyte.
 """
 
 from functools import lru_cache
+from typing import Annotated
 
-from msgspec import Raw
+from msgspec import Meta, Raw
 from msgspec.structs import force_setattr
 
+from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.wire.codec import array, decode, encode
-from netagent.wire.messages import Summary
+from netagent.wire.messages import MAX_TABLE, Summary
 
 HEAD = b"\x82\xa9container"
 """What each endpoint of a table begins with, in msgpack: two items, of which the name of the first.
@@ -32,6 +34,9 @@ MOST_ROUTERS = 1 << 16
 or three."""
 MOST_HOSTS = 1 << 15
 """The same of hosts. Chosen: six times 5,000, with a few kilobytes each."""
+
+
+_Table = Annotated[tuple[EndpointId, ...], Meta(max_length=MAX_TABLE)]
 
 
 class _Packed(Summary, frozen=True, kw_only=True):
@@ -76,11 +81,13 @@ class Tables:
     def _table(self, packed: bytes) -> tuple[EndpointId, ...]:
         # Where each part is what follows HEAD in a whole endpoint, and as many are announced, all
         # of them are read as those are, wherever else the bytes of HEAD may stand.
+        if packed.count(HEAD) > MAX_TABLE:
+            raise RemoteProtocolError(f"more than {MAX_TABLE} endpoints in a summary")
         head, *parts = packed.split(HEAD)
         known = tuple(map(self._known.get, parts))
         if head == _announced(len(parts)) and all(known):
             return known  # type: ignore[return-value]  # none of them is None
-        found = decode(packed, tuple[EndpointId, ...])
+        found = decode(packed, _Table)
         if len(found) == len(parts):
             return tuple(map(self._kept, parts, found))
         return found

@@ -182,6 +182,11 @@ class LearnedTopology:
         """Return how many directions of flows are remembered."""
         return self._traced.directions
 
+    @property
+    def known_parts(self) -> int:
+        """Return how many routes are remembered, and how many routers are named."""
+        return len(self._traced.routes) + len(self._traced.routes.routers.names)
+
     def leaf(self, underlay: str) -> str | None:
         """Return the router that the VTEP's traces begin with; None before the first trace."""
         return self._traced.leaf_of.get(underlay)

@@ -13,7 +13,7 @@ watchers, and returns the tasks of which it changes a group.
 """
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self
@@ -132,7 +132,20 @@ class Watcher(Protocol):
 class _Host:
     agent: Agent
     records: dict[EndpointId, EndpointRecord] = field(default_factory=dict)
+    """Replaced as a whole: see `hold`."""
     retired: deque[str] = field(default_factory=lambda: deque(maxlen=RETIRED_INSTANCES))
+    _ordered: list[EndpointId] | None = None
+    """Cache: what `records` has, in order. Each summary asks for it, of thousands at worst."""
+
+    def hold(self, records: dict[EndpointId, EndpointRecord]) -> None:
+        """Have these records, and no others."""
+        self.records, self._ordered = records, None
+
+    def in_order(self) -> Sequence[EndpointId]:
+        """Return the endpoints of all records, in order."""
+        if self._ordered is None:
+            self._ordered = sorted(self.records)
+        return self._ordered
 
 
 class Registry:
@@ -228,16 +241,16 @@ class Registry:
         """Drop endpoints that vanished REMEMBER_NS ago; return the hosts to store again."""
         changed = set()
         for name, host in self._hosts.items():
-            old = [
+            old = {
                 i
                 for i, record in host.records.items()
                 if record.deregistered_ns is not None
                 and record.deregistered_ns + REMEMBER_NS <= wall_ns
-            ]
+            }
             for endpoint in old:
-                del host.records[endpoint]
                 self._unclaim(endpoint, name)
             if old:
+                host.hold({i: r for i, r in host.records.items() if i not in old})
                 changed.add(name)
                 self._refresh(old, wall_ns)
         self._bound_underlays(0)
@@ -341,7 +354,7 @@ class Registry:
     def endpoints_of(self, host: str) -> list[EndpointRecord]:
         """Return the registered endpoints that `host` holds, in order."""
         known = self._hosts.get(host)
-        views = [self._views.get(i) for i in sorted(known.records)] if known else []
+        views = [self._views.get(i) for i in known.in_order()] if known else []
         return [view for view in views if view and view.live and view.endpoint.host == host]
 
     def hosts_in_use(self) -> frozenset[str]:
@@ -443,17 +456,21 @@ class Registry:
     def restore(cls, hosts: Iterable[HostState], tasks: Iterable[Task]) -> Self:
         """Return a registry from exported hosts and declared tasks."""
         registry = cls()
+        first: dict[EndpointId, tuple[int, str]] = {}
         for task in tasks:
             registry.put_task(replace(task, awaited=(), begun_ns=None), 0)
             registry._recall(task)
         for state in hosts:
             host = registry._hosts[state.agent.host] = _Host(state.agent)
             host.retired.extend(state.retired)
-            host.records.update((record.endpoint.id, record) for record in state.records)
-            for endpoint in host.records:
+            host.hold({record.endpoint.id: record for record in state.records})
+            for endpoint, record in host.records.items():
                 registry._claims[endpoint].add(state.agent.host)
+                first[endpoint] = min(_since(record), first.get(endpoint, _since(record)))
         registry._restored = set(registry._hosts)
-        registry._refresh(list(registry._claims), 0)
+        # Who was first behind a VTEP has it, whatever its endpoints are called.
+        for endpoint in sorted(first, key=lambda i: (first[i], i)):
+            registry._refresh([endpoint], 0)
         registry._conflicts.clear()  # they were reported when they arose
         return registry
 
@@ -516,7 +533,7 @@ class Registry:
         changed |= host.records.keys() - after.keys()
         for endpoint in changed & after.keys():
             self._claims[endpoint].add(host.agent.host)
-        host.records = after
+        host.hold(after)
         return changed
 
     def _unclaim(self, endpoint: EndpointId, host: str) -> None:

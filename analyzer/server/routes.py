@@ -166,8 +166,10 @@ async def pinglist(host: FromPath[str], request: Call) -> Response[bytes]:
     analyzer = analyzer_of(request)
     if not is_admin(request, analyzer.config.admins):
         require_host(request, host, analyzer.config)
+    caller = request.scope["state"].get(PEER)
+    analyzer.may_send(caller, 0)  # to see how many there are takes its time, too
     _, targets = analyzer.lists.extent(host)
-    analyzer.may_send(request.scope["state"].get(PEER), TARGET_BYTES * targets)
+    analyzer.may_send(caller, TARGET_BYTES * targets)
     return reply(request, analyzer.lists.pinglist(host))
 
 
@@ -188,9 +190,10 @@ async def follow(host: FromPath[str], request: Call) -> Response[bytes]:
     """Return what changed of the host's ping list, once it differs from what the agent has."""
     analyzer = analyzer_of(request)
     require_host(request, host, analyzer.config)
+    caller = request.scope["state"].get(PEER)
+    analyzer.may_send(caller, len(await request.body()))  # before anything is looked up for it
     sources, _ = analyzer.lists.extent(host)
-    size = len(await request.body()) + SOURCE_BYTES * sources
-    analyzer.may_send(request.scope["state"].get(PEER), size)
+    analyzer.may_send(caller, SOURCE_BYTES * sources)
     asked, _ = await read(request, Follow, max_bytes=MAX_FOLLOW_BYTES)
     check_schema(asked.schema)
     deadline_s = asyncio.get_running_loop().time() + asked.wait_s

@@ -19,9 +19,8 @@ from ovs_checks.walk.values import LocalWalk, Opinion, Step
 
 from . import walk as wire
 
-MAX_STEPS, MAX_LEVEL = 100_000, 256
-"""Steps of a walk, and their depth, at most. Chosen: Open vSwitch looks 4,096 times into tables, 64
-deep; each may print several lines, and each bridge begins anew."""
+MAX_LEVEL = 256
+"""Most depth of a walk's steps. Chosen: Open vSwitch goes 64 deep, and each bridge begins anew."""
 
 
 def walk_to_wire(walk: LocalWalk) -> wire.LocalWalk:
@@ -64,8 +63,8 @@ def walk_from_wire(walk: wire.LocalWalk) -> LocalWalk:
         ends = tuple(_end_from_wire(end) for end in walk.ends)
     except MalformedLine as error:
         raise RemoteProtocolError(f"no walk through a vSwitch: {error}"[:200]) from error
-    if len(walk.steps) > MAX_STEPS or any(not 0 <= s.level <= MAX_LEVEL for s in walk.steps):
-        raise RemoteProtocolError("a walk longer or deeper than any that is printed")
+    if any(not 0 <= step.level <= MAX_LEVEL for step in walk.steps):
+        raise RemoteProtocolError("a walk deeper than any that is printed")
     steps = tuple(Step(step.level, step.where, step.text) for step in walk.steps)
     opinion = Opinion(**structs.asdict(walk.opinion)) if walk.opinion else None
     return LocalWalk(walk.host, walk.bridge, walk.port, ends, steps, opinion)

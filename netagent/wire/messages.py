@@ -22,6 +22,10 @@ from netagent.wire.walk import LocalWalk, Options
 
 SCHEMA = 1
 """Version of every message here; a receiver refuses a higher one. Chosen: the first."""
+MAX_TABLE = 1 << 16
+"""Most entries of a table that columns of 16 bits name."""
+MAX_NAMES = 4_096
+"""Most RDMA devices, and counters, of a host. Chosen: a driver has some hundred counters."""
 
 
 class FlowColumns(Struct, frozen=True, kw_only=True):
@@ -92,7 +96,7 @@ class PathColumns(Struct, frozen=True, kw_only=True):
     """UDP source port of the outer header, as seen on the uplink."""
     route: U16 = b""
     """Row of `routes`."""
-    routes: tuple[tuple[str, ...], ...] = ()
+    routes: Annotated[tuple[tuple[str, ...], ...], Meta(max_length=MAX_TABLE)] = ()
     """Addresses the routers answered with, nearest first; "" where one kept silent."""
     whole_ns: int = 0
     """Start of the window whose summary had all of the paths from which these differ; 0 where
@@ -108,8 +112,8 @@ class CounterColumns(Struct, frozen=True, kw_only=True):
     """Row of `counters`."""
     delta: U64 = b""
     """Growth in the driver's own unit (``port_*_data``: 4 bytes); never 0."""
-    devices: tuple[str, ...] = ()
-    counters: tuple[str, ...] = ()
+    devices: Annotated[tuple[str, ...], Meta(max_length=MAX_NAMES)] = ()
+    counters: Annotated[tuple[str, ...], Meta(max_length=MAX_NAMES)] = ()
     """Names as in sysfs."""
     omitted: int = 0
     """Rows left out, the least important ones, because they were too many."""
@@ -189,7 +193,7 @@ class SummaryHead(Struct, frozen=True, kw_only=True):
     """Random, new at each start of the agent, and another one each time its clock went back."""
     start_ns: int
     width_ns: int
-    endpoints: tuple[EndpointId, ...] = ()
+    endpoints: Annotated[tuple[EndpointId, ...], Meta(max_length=MAX_TABLE)] = ()
     """The table that the columns index; other hosts' endpoints included."""
     stamps: U8 = b""
     """One per row of `endpoints`: who takes t2 and t5 of its probes (`probing.session.Stamps`);

@@ -19,6 +19,10 @@ have 63 at most, so each Struct checks this one itself."""
 Integer = Annotated[int, Meta(ge=-1)]
 """-1 stands for no table."""
 
+MAX_STEPS = 100_000
+"""Most steps of a walk. Chosen: Open vSwitch looks 4,096 times into tables, of which
+each may print several lines; more are refused before they are decoded."""
+
 Options = Annotated[str, Meta(max_length=4096)]
 """Geneve's options as the datapath prints them; 252 bytes of them (RFC 8926) take no more."""
 
@@ -103,5 +107,5 @@ class LocalWalk(Struct, frozen=True, kw_only=True):
     bridge: str
     port: str
     ends: Annotated[tuple[End, ...], Meta(min_length=1)]
-    steps: tuple[Step, ...]
+    steps: Annotated[tuple[Step, ...], Meta(max_length=MAX_STEPS)]
     opinion: Opinion | None = None

@@ -33,7 +33,7 @@ from netagent.model.window import Window
 from netagent.probing.session import ProbeMeasured, ProbeReplied
 from netagent.wire.columns import pack
 from netagent.wire.histogram import bucket_of
-from netagent.wire.messages import CheckRequest, FlowColumns, Health, Registration
+from netagent.wire.messages import CheckRequest, FlowColumns, Health, PathColumns, Registration
 from tests.analyzer.diagnosis.world import HOSTS, START, WIDTH, World
 from tests.length import some
 from tests.oracles.rows import items
@@ -836,7 +836,10 @@ def test_endpoints_of_refused_summaries_count_against_the_host_that_names_them(m
         with pytest.raises(RemoteProtocolError) as raised:
             world.diagnosis.ingest(odd, world.now_ns())
         words.add(str(raised.value))
-    assert words == {"a flow stands in two rows", "more than 100 new flows in ten minutes"}
+    assert words == {
+        "a flow stands in two rows",
+        "more than 100 new flows or routes in ten minutes",
+    }
 
 
 def test_a_host_that_invents_flows_fills_no_memory_and_is_heard_again_later(monkeypatch):
@@ -861,6 +864,29 @@ def test_a_host_that_invents_flows_fills_no_memory_and_is_heard_again_later(monk
     assert world.diagnosis.flows < 100 + 3 * len(world.fabric.flows)
     world.diagnosis.step(world.now_ns() + FORGET_NS)
     world.diagnosis.ingest(summary, world.now_ns())
+
+
+def test_a_host_that_invents_routers_is_refused_likewise(monkeypatch):
+    monkeypatch.setattr(engine, "MAX_NEW_FLOWS", 100)
+    world = World()
+    world.live(1)
+    summary = next(iter(world.summaries()))
+    many = np.arange(len(summary.endpoints), dtype="<u2")
+
+    def invented(n):
+        paths = PathColumns(
+            source=many.tobytes(), target=many[::-1].tobytes(), source_port=many.tobytes(),
+            reply=bytes(len(many)), outer_port=many.tobytes(), route=many.tobytes(),
+            routes=tuple((f"leaf-{n}", f"{n}-{each}") for each in many.tolist()),
+        )  # fmt: skip
+        return structs.replace(summary, paths=paths)
+
+    def all_of_them():
+        for n in range(100):
+            world.diagnosis.ingest(invented(n), world.now_ns())
+
+    with pytest.raises(RemoteProtocolError, match="new flows or routes"):
+        all_of_them()
 
 
 def test_a_clock_that_was_ahead_for_a_while_delivers_nothing():

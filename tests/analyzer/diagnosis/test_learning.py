@@ -14,7 +14,11 @@ from analyzer.localize.topology import LearnedTopology
 from analyzer.roster.registry import Registry
 from analyzer.simulate.agents import Agents
 from analyzer.simulate.clos import Clos, Shape
-from netagent.wire.messages import Registration
+from netagent.collect.paths import PathsToSay, TracedPath
+from netagent.collect.windows import WindowTally
+from netagent.model.ids import EndpointId, FlowId
+from netagent.model.window import Window
+from netagent.wire.messages import Health, Registration
 
 WIDTH_NS = 5_000_000_000
 HOST = "h0"
@@ -80,6 +84,29 @@ def test_what_is_known_to_its_end_is_learned_again_after_a_while_only():
         windows.append(topology.given)
         topology.given = 0
     assert sorted(windows) == [0] * (len(windows) - 2) + [len(paths[HOST])] * 2
+
+
+def test_behind_another_hosts_vtep_nobody_says_which_leaf_that_is():
+    roster, _ = fabric()
+    mine, theirs = (roster.endpoints_of(host)[0].endpoint for host in (HOST, "h1"))
+    roster = deepcopy(roster)
+    claimed = replace(mine, id=EndpointId("0", 0), underlay=theirs.underlay, task="")
+    roster.apply(
+        Registration(
+            host=HOST, instance=roster.agent(HOST).instance, generation=1 << 40, rpc_url="",
+            endpoints=(*(r.endpoint for r in roster.endpoints_of(HOST)), claimed),
+        ), 1,
+    )  # fmt: skip
+    lie = TracedPath(FlowId(claimed.id, theirs.id, 1), reply=False, outer_port=1, hops=("lie",))
+    honest = replace(lie, flow=FlowId(mine.id, theirs.id, 1), hops=("leaf",))
+    topology = LearnedTopology()
+    said = WindowTally(large_class=2).close(
+        Window(0, WIDTH_NS), host=HOST, instance="i", findings=(), health=Health(),
+        paths=PathsToSay((lie, honest), 0),
+    )  # fmt: skip
+    table = paths_of(said)
+    learn(Learned(), topology, roster, HOST, table, wall_ns=0, now_ns=0)
+    assert (topology.leaf(theirs.underlay), topology.leaf(mine.underlay)) == (None, "leaf")
 
 
 def test_hosts_are_not_all_learned_again_in_one_window():

@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from analyzer.intake import paths
 from analyzer.intake.paths import MAX_SINCE_NS, PathBase, paths_of
 from netagent.collect.paths import PathsToSay, TracedPath
 from netagent.collect.windows import WindowTally
+from netagent.model.endpoint import MAX_TEXT
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.path import MAX_HOPS
@@ -74,6 +76,26 @@ def test_a_path_longer_than_any_is_refused():
         with pytest.raises(RemoteProtocolError) if refused else nullcontext():
             (row,) = rows_of(TracedPath(FLOW, reply=False, outer_port=1, hops=hops[:length]))
             assert len(row.hops) == length
+
+
+@pytest.mark.parametrize("name", ["MAX_CROSSED", "MAX_ROUTERS"])
+def test_routers_that_one_host_invents_are_bounded(name, monkeypatch):
+    ways = [
+        TracedPath(
+            replace_table(FLOW, source_port=n), reply=False, outer_port=1, hops=("x", str(n))
+        )
+        for n in range(8)
+    ]
+    monkeypatch.setattr(paths, name, 16 if name == "MAX_CROSSED" else 9)
+    assert len(rows_of(*ways)) == 8
+    with pytest.raises(RemoteProtocolError, match="routers"):
+        rows_of(*ways, replace_table(ways[0], hops=("x", "y")))
+
+
+def test_a_router_has_no_page_for_a_name():
+    for length, refused in ((MAX_TEXT, False), (MAX_TEXT + 1, True)):
+        with pytest.raises(RemoteProtocolError) if refused else nullcontext():
+            assert rows_of(TracedPath(FLOW, reply=False, outer_port=1, hops=("x" * length,)))
 
 
 @given(st.lists(TRACED, max_size=4), st.lists(TRACED, max_size=4))

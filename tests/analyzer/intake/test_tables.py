@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+from contextlib import nullcontext
+
 import msgpack
 import pytest
 from hypothesis import given
@@ -12,7 +14,14 @@ from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.wire.codec import decode, deflated, encode
 from netagent.wire.columns import pack
-from netagent.wire.messages import FlowColumns, PathColumns, Summary
+from netagent.wire.messages import (
+    MAX_NAMES,
+    MAX_TABLE,
+    CounterColumns,
+    FlowColumns,
+    PathColumns,
+    Summary,
+)
 
 EMPTY = Summary(host="h", instance="i", start_ns=0, width_ns=5_000_000_000)
 # Of some names HEAD is a part: the last two bytes of a letter, and what follows it.
@@ -39,6 +48,23 @@ def test_whoever_names_the_same_endpoint_gets_the_same_object():
     first = tables.read(encode(summary_of(*ends))).endpoints
     again = tables.read(encode(summary_of(ends[1], EndpointId("c", 0), ends[0]))).endpoints
     assert (again[0] is first[1], again[2] is first[0]) == (True, True)
+
+
+@pytest.mark.parametrize("change", [
+    {"endpoints": (EndpointId("a", 0),)}, {"paths": PathColumns(routes=((),))},
+    {"counters": CounterColumns(devices=("",))}, {"counters": CounterColumns(counters=("",))},
+])  # fmt: skip
+def test_a_table_longer_than_what_names_its_rows_is_refused(change):
+    ((field, one),) = change.items()
+    many = MAX_NAMES if field == "counters" else MAX_TABLE
+    for length, refused in ((many, False), (many + 1, True)):
+        if isinstance(one, tuple):
+            longer = one * length
+        else:
+            longer = replace(one, **{n: t * length for n, t in asdict(one).items() if t})
+        body = encode(replace(EMPTY, **{field: longer}))
+        with pytest.raises(RemoteProtocolError) if refused else nullcontext():
+            assert Tables().read(body).host == "h"
 
 
 @given(st.binary(max_size=200), st.integers(0, 200))

@@ -295,6 +295,28 @@ def test_a_container_that_crashed_on_one_host_and_is_up_on_another_has_moved():
     assert registry.endpoint(A0).endpoint.host == "h1"
 
 
+def test_after_a_restart_who_was_first_behind_a_vtep_has_it():
+    registry = Registry()
+    mine = endpoint("h1", "b0", 1)
+    registry.apply(registration("h1", mine), 1)
+    registry.apply(registration("h0", replace(endpoint("h0", "a0", 1), underlay=mine.underlay)), 2)
+    states = [registry.export_host(host) for host in ("h0", "h1")]
+    assert registry.host_of_underlay(mine.underlay) == ("h1", 1)
+    assert Registry.restore(states, []).host_of_underlay(mine.underlay) == ("h1", 1)
+
+
+def test_what_a_host_holds_is_in_order_whatever_came_and_went():
+    registry = Registry()
+    for generation, names in enumerate((("b", "a"), ("c", "a"), ("b", "c", "a")), 1):
+        held = [endpoint("h0", name) for name in names]
+        registry.apply(registration("h0", *held, generation=generation), generation)
+        told = [each.endpoint.id.container for each in registry.endpoints_of("h0")]
+        assert told == sorted(names)
+    registry.apply(registration("h0", generation=4), 4)
+    assert registry.expire(4 + REMEMBER_NS) == {"h0"}
+    assert registry.endpoints_of("h0") == []
+
+
 def test_nobody_takes_the_address_of_another_hosts_vtep():
     registry = Registry()
     mine = endpoint("h0", "a0", 1)

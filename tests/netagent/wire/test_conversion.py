@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import fields
 
 import msgspec
@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netagent.model.errors import RemoteProtocolError
-from netagent.wire import conversion
 from netagent.wire import walk as wire
 from netagent.wire.codec import ContentType, decode, encode
 from netagent.wire.conversion import MAX_LEVEL, walk_from_wire, walk_to_wire
@@ -156,10 +155,13 @@ def test_more_options_than_a_packet_can_have_are_refused_and_not_cut():
         taken(data)
 
 
-def test_steps_too_many_to_print_are_refused(monkeypatch):
-    monkeypatch.setattr(conversion, "MAX_STEPS", 1)
-    with pytest.raises(RemoteProtocolError, match="longer or deeper"):
-        taken(data_of(FULL))
+@pytest.mark.parametrize(("length", "refused"), [(wire.MAX_STEPS, False), (1 << 20, True)])
+def test_steps_too_many_to_print_are_refused_before_they_are_decoded(length, refused):
+    walk = walk_to_wire(FULL)
+    longer = msgspec.structs.replace(walk, steps=walk.steps[:1] * length)
+    body = encode(CheckReply(walks=(longer,), wall_ns=1))
+    with pytest.raises(RemoteProtocolError) if refused else nullcontext():
+        assert len(decode(body, CheckReply).walks[0].steps) == length
 
 
 def test_a_reason_that_no_agent_would_give_is_no_walk():
