@@ -77,6 +77,9 @@ SOURCE_BYTES, TARGET_BYTES = 128, 1 << 10
 """What an answer counts of what its caller may send: bytes for each endpoint of the host that
 follows its list, and for each target of a list that is made whole. Chosen: as the first has them,
 and what a target takes of memory; one that asks without pause has a few hundredths of a core."""
+REGISTERED_BYTES = 1 << 10
+"""The same of what a host registers, for each endpoint. Chosen: to look each up, write it and tell
+others of it costs some hundred times what its deflated bytes do."""
 
 RECORDING_CHUNK_BYTES = 1 << 20
 """Bytes of a recording sent at a time. Chosen: bounds memory per download."""
@@ -145,9 +148,11 @@ async def register(host: FromPath[str], request: Call) -> Response[bytes]:
     """Register all endpoints of a host; what is missing is deregistered."""
     analyzer = analyzer_of(request)
     require_host(request, host, analyzer.config)
+    caller = request.scope["state"].get(PEER)
     # Before it is read: what makes no sense costs as much.
-    analyzer.may_send(request.scope["state"].get(PEER), len(await request.body()))
+    analyzer.may_send(caller, len(await request.body()))
     registration, _ = await read(request, Registration)
+    analyzer.may_send(caller, REGISTERED_BYTES * len(registration.endpoints))
     if registration.host != host:
         raise RemoteProtocolError(f"registration of {registration.host!r} at the path of {host!r}")
     check_rpc_url(registration.rpc_url, caller_names(request))

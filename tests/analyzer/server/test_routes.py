@@ -716,6 +716,21 @@ def test_a_host_asks_for_no_more_than_it_may_send(tmp_path):
     on(tmp_path, work)
 
 
+def test_what_a_host_registers_counts_by_endpoint(tmp_path):
+    async def work(lab):
+        lab.analyzer.monotonic = lambda: 0
+        lab.peer = "h0"
+        lab.analyzer.admission.take("h0", BURST_BYTES - (150 << 10), 0)
+        held = [endpoint("h0", f"b{n}") for n in range(100)]
+        for generation, status in ((1, 200), (2, 503)):
+            body = encode(registration("h0", *held, generation=generation))
+            put = await lab.http.put("/v1/hosts/h0/endpoints", content=body, headers=MSGPACK)
+            assert (len(body) < 30 << 10, put.status_code) == (True, status)
+        assert lab.analyzer.registry.agent("h0").generation == 1
+
+    on(tmp_path, work)
+
+
 def test_admins_are_whom_the_configuration_names(tmp_path):
     async def work(lab):
         for lab.peer, status in (("admin", 403), ("scheduler", 200), ("", 403)):
