@@ -2,7 +2,12 @@
 """Addresses of the overlay and of the underlay, as text."""
 
 import ipaddress
-import socket
+import re
+
+_BYTE = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_FOUR = re.compile(rf"{_BYTE}(?:\.{_BYTE}){{3}}")
+"""IPv4, in the only text that it has: registrations have hundreds of thousands, and `ipaddress`
+takes eight times as long for each."""
 
 
 def canonical(text: str) -> str | None:
@@ -12,11 +17,7 @@ def canonical(text: str) -> str | None:
     not assigned to interfaces: link-local, multicast, and those of RFC 4291, section 4, that are
     reserved, the unspecified, loopback and IPv4-mapped ones among them.
     """
-    try:
-        socket.inet_pton(socket.AF_INET, text)
-    except (OSError, ValueError):
-        return _canonical_six(text)
-    return text  # there is no other text of it, and registrations have hundreds of thousands
+    return text if _FOUR.fullmatch(text) else _canonical_six(text)
 
 
 def _canonical_six(text: str) -> str | None:
