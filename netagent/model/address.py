@@ -7,7 +7,7 @@ import re
 _BYTE = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _FOUR = re.compile(rf"{_BYTE}(?:\.{_BYTE}){{3}}")
 """IPv4, in the only text that it has: registrations have hundreds of thousands, and `ipaddress`
-takes eight times as long for each."""
+takes several times as long for each."""
 
 
 def canonical(text: str) -> str | None:
