@@ -4,7 +4,7 @@
 Each host names some eighty endpoints in each window, and all hosts together the same few over and
 over. To make an object of each costs more than all else that a summary holds. So a table is cut
 into its endpoints as bytes, and those are looked up. Where a host names the same ones as before, in
-the same order, it is the same table.
+the same order, it is the same table. So are its routes, which it says whole once a minute.
 
 Routers of paths are names, and all hosts together have the same few of those, too: of 40,000 RNICs'
 four million hops, each a name of its own, they would be a third of a gigabyte.
@@ -19,7 +19,7 @@ from msgspec.structs import force_setattr
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.wire.codec import array, decode, encode
-from netagent.wire.messages import MAX_TABLE, Summary
+from netagent.wire.messages import MAX_TABLE, PathColumns, Summary
 
 HEAD = b"\x82\xa9container"
 """What each endpoint of a table begins with, in msgpack: two items, of which the name of the first.
@@ -34,6 +34,9 @@ MOST_ROUTERS = 1 << 16
 or three."""
 MOST_HOSTS = 1 << 15
 """The same of hosts. Chosen: six times 5,000, with a few kilobytes each."""
+MOST_WAYS = 4_096
+"""Most routes of a host that are remembered. Chosen: ten times those of eight endpoints that probe
+nine others each from four ports."""
 
 
 _Table = Annotated[tuple[EndpointId, ...], Meta(max_length=MAX_TABLE)]
@@ -53,6 +56,8 @@ class Tables:
         """What follows HEAD -> the endpoint."""
         self._newest: dict[str, tuple[bytes, tuple[EndpointId, ...]]] = {}
         """Host -> its newest table, as it came and as it was read."""
+        self._ways: dict[str, tuple[tuple[str, ...], ...]] = {}
+        """Host -> the routes of its newest summary that had all of its paths."""
         self._routers: dict[str, str] = {}
         """A router's name -> the same, once."""
 
@@ -68,8 +73,21 @@ class Tables:
             self._newest[made.host] = packed, table
         force_setattr(made, "endpoints", table)
         if made.paths.routes:
-            force_setattr(made.paths, "routes", tuple(map(self._route, made.paths.routes)))
+            force_setattr(made.paths, "routes", self._routes(made.host, made.paths))
         return made
+
+    def _routes(self, host: str, paths: PathColumns) -> tuple[tuple[str, ...], ...]:
+        before = self._ways.get(host, ())
+        if paths.routes == before:
+            return before
+        routes = tuple(map(self._route, paths.routes))
+        # Those that only differ come once; and nobody keeps what may be a megabyte.
+        is_short = all(len(hop) <= MOST_BYTES for hops in routes for hop in hops)
+        if not paths.whole_ns and len(routes) <= MOST_WAYS and is_short:
+            if len(self._ways) >= MOST_HOSTS:
+                self._ways.clear()
+            self._ways[host] = routes
+        return routes
 
     def _route(self, hops: tuple[str, ...]) -> tuple[str, ...]:
         if len(self._routers) >= MOST_ROUTERS:

@@ -9,7 +9,7 @@ from msgspec.structs import asdict, replace
 
 from analyzer.intake import tables as tables_module
 from analyzer.intake.flows import FlowNumbers
-from analyzer.intake.tables import HEAD, MOST_BYTES, Tables
+from analyzer.intake.tables import HEAD, MOST_BYTES, MOST_WAYS, Tables
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId
 from netagent.wire.codec import decode, deflated, encode
@@ -182,6 +182,32 @@ def test_routes_are_read_as_they_are_decoded(windows):
     for routes in windows:
         body = with_routes(*routes)
         assert asdict(tables.read(body)) == asdict(decode(body, Summary))
+
+
+@pytest.mark.parametrize(("paths", "kept"), [
+    (PathColumns(routes=(("leaf", ""), ())), True),
+    (PathColumns(routes=(("leaf", ""), ()), whole_ns=1), False),
+    (PathColumns(routes=(("r" * (MOST_BYTES + 1),),)), False),
+    (PathColumns(routes=(("leaf",),) * (MOST_WAYS + 1)), False),
+])  # fmt: skip
+def test_routes_that_a_host_says_again_are_the_same_object(paths, kept):
+    tables, other = Tables(), PathColumns(routes=(("other",),), whole_ns=1)
+    once, _, again = (
+        tables.read(encode(replace(EMPTY, paths=each))).paths.routes
+        for each in (paths, other, paths)
+    )
+    assert once == again == paths.routes
+    assert (once is again) == kept
+
+
+def test_no_more_hosts_have_their_routes_remembered_than_may(monkeypatch):
+    monkeypatch.setattr(tables_module, "MOST_HOSTS", 2)
+    tables, seen = Tables(), []
+    for host in ("a", "b", "a", "c", "a"):
+        one = replace(EMPTY, host=host, paths=PathColumns(routes=((host,),)))
+        seen.append(tables.read(encode(one)).paths.routes)
+    assert seen[2] is seen[0]
+    assert seen[4] is not seen[2]
 
 
 def test_a_router_has_one_name_however_many_hosts_say_it(monkeypatch):
