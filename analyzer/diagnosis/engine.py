@@ -126,9 +126,8 @@ FORGET_NS = 600_000_000_000
 agents probe from other ports, and memory stays bounded."""
 MAX_NEW_FLOWS = 1 << 18
 """Most flows, endpoints, routes and routers that a host brings in FORGET_NS; its summaries are
-refused beyond.
-Chosen: four times those of eight endpoints in a task of 8,192, whose agent may restart; each takes
-memory."""
+refused beyond. Chosen: twice those of eight endpoints in a task of 8,192 whose ways all differ, as
+the agent may restart; each takes memory."""
 SILENT_FOR_NS = 600_000_000_000
 """Nanoseconds after which an unheard agent counts as gone and no longer as silent. Chosen: its
 incident has then been open for minutes."""

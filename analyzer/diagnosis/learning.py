@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from analyzer.intake.paths import PathBase, PathTable
 from analyzer.localize.topology import LearnedTopology
-from analyzer.roster.registry import EndpointRecord, Registry
+from analyzer.roster.registry import Registry
 from netagent.model.ids import EndpointId
 
 RELEARN_NS = 300_000_000_000
@@ -146,16 +146,15 @@ def learn(
     if not len(news):
         return
     # A host traces what its own endpoints send: probes of its flows, replies to others'.
-    own = {_NAME(each.endpoint.id) for each in roster.endpoints_of(host) if _at_home(each, roster)}
+    # Behind a VTEP that another host has nobody is believed, of its leaf least of all.
+    own = {
+        _NAME(record.endpoint.id)
+        for record in roster.endpoints_of(host)
+        if not roster.is_at(record.endpoint.underlay, besides=host)
+    }
     is_own = np.array([each in own for each in map(_NAME, paths.endpoints)], np.bool_)
     source, target, _, reply = (each[news] for each in paths.key[:4])
     mine = is_own[np.where(reply != 0, target, source)]
     whole = ~mine  # of what others send, nothing is learned however often it comes
     whole[mine] = topology.learn(paths, roster.vtep, which=news[mine], wall_ns=wall_ns)
     learned.take(host, paths, news, whole)
-
-
-# Behind a VTEP that another host has nobody is believed, of its leaf least of all.
-def _at_home(record: EndpointRecord, roster: Registry) -> bool:
-    owner = roster.host_of_underlay(record.endpoint.underlay)
-    return owner is None or owner[0] == record.endpoint.host

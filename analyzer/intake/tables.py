@@ -38,7 +38,6 @@ MOST_WAYS = 4_096
 """Most routes of a host that are remembered. Chosen: ten times those of eight endpoints that probe
 nine others each from four ports."""
 
-
 _Table = Annotated[tuple[EndpointId, ...], Meta(max_length=MAX_TABLE)]
 
 

@@ -386,6 +386,21 @@ class Registry:
         owner = self._underlays.get(address)
         return owner if owner is not None and owner[0] in self._hosts else None
 
+    def is_at(self, underlay: str, *, besides: str) -> bool:
+        """Return whether another host than `besides` has endpoints behind a VTEP.
+
+        Nobody takes its address, but of one that is not heard any more, as after it was renamed.
+        """
+        owner, _ = self._underlays.get(underlay, (besides, 0))
+        if owner == besides or owner not in self._hosts:
+            return False
+        since_ns = self._hosts[owner].agent.last_seen_ns
+        if besides in self._hosts and since_ns + HELD_NS <= self._hosts[besides].agent.last_seen_ns:
+            return False
+        records = self._hosts[owner].records.values()
+        behind = (r.endpoint for r in records if r.live and r.endpoint.bridge)
+        return any(endpoint.underlay == underlay for endpoint in behind)
+
     def agent(self, host: str) -> Agent | None:
         """Return the agent of `host`, silent or not; None if unknown."""
         known = self._hosts.get(host)
@@ -615,25 +630,12 @@ class Registry:
         self._containers[endpoint.id.container].add(endpoint.id)
         self._came(endpoint.id.container, record.registered_ns)
         # Without a tunnel it is the container's own address, which its tenant may set to any.
-        if endpoint.bridge and not self._is_at(endpoint.underlay, besides=endpoint.host):
+        if endpoint.bridge and not self.is_at(endpoint.underlay, besides=endpoint.host):
             self._underlays[endpoint.underlay] = (endpoint.host, endpoint.id.rail)
         if record.live and endpoint.task:
             self._members[endpoint.task].add(endpoint.id)
         if record.active and endpoint.task:
             self._groups[endpoint.task, endpoint.id.rail][endpoint.id] = endpoint
-
-    # Whether another host than `besides` has endpoints behind a VTEP: nobody takes its address, but
-    # of one that is not heard any more, as after it was renamed.
-    def _is_at(self, underlay: str, *, besides: str) -> bool:
-        owner, _ = self._underlays.get(underlay, (besides, 0))
-        if owner == besides or owner not in self._hosts:
-            return False
-        since_ns = self._hosts[owner].agent.last_seen_ns
-        if besides in self._hosts and since_ns + HELD_NS <= self._hosts[besides].agent.last_seen_ns:
-            return False
-        records = self._hosts[owner].records.values()
-        behind = (r.endpoint for r in records if r.live and r.endpoint.bridge)
-        return any(endpoint.underlay == underlay for endpoint in behind)
 
     def _unindex(self, record: EndpointRecord) -> None:
         endpoint = record.endpoint

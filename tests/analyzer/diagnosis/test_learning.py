@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from analyzer.diagnosis.learning import RELEARN_NS, Learned, learn
 from analyzer.intake.paths import paths_of
 from analyzer.localize.topology import LearnedTopology
-from analyzer.roster.registry import Registry
+from analyzer.roster.registry import HELD_NS, Registry
 from analyzer.simulate.agents import Agents
 from analyzer.simulate.clos import Clos, Shape
 from netagent.collect.paths import PathsToSay, TracedPath
@@ -86,7 +86,9 @@ def test_what_is_known_to_its_end_is_learned_again_after_a_while_only():
     assert sorted(windows) == [0] * (len(windows) - 2) + [len(paths[HOST])] * 2
 
 
-def test_behind_another_hosts_vtep_nobody_says_which_leaf_that_is():
+@pytest.mark.parametrize("is_heard", [True, False])
+def test_behind_another_hosts_vtep_nobody_says_which_leaf_that_is(is_heard):
+    """Unless the other one is not heard any more, as under a host's former name."""
     roster, _ = fabric()
     mine, theirs = (roster.endpoints_of(host)[0].endpoint for host in (HOST, "h1"))
     roster = deepcopy(roster)
@@ -97,6 +99,7 @@ def test_behind_another_hosts_vtep_nobody_says_which_leaf_that_is():
             endpoints=(*(r.endpoint for r in roster.endpoints_of(HOST)), claimed),
         ), 1,
     )  # fmt: skip
+    roster.heard(HOST, 0, 1 if is_heard else 1 + HELD_NS)
     lie = TracedPath(FlowId(claimed.id, theirs.id, 1), reply=False, outer_port=1, hops=("lie",))
     honest = replace(lie, flow=FlowId(mine.id, theirs.id, 1), hops=("leaf",))
     topology = LearnedTopology()
@@ -106,7 +109,8 @@ def test_behind_another_hosts_vtep_nobody_says_which_leaf_that_is():
     )  # fmt: skip
     table = paths_of(said)
     learn(Learned(), topology, roster, HOST, table, wall_ns=0, now_ns=0)
-    assert (topology.leaf(theirs.underlay), topology.leaf(mine.underlay)) == (None, "leaf")
+    assert topology.leaf(theirs.underlay) == (None if is_heard else "lie")
+    assert topology.leaf(mine.underlay) == "leaf"
 
 
 def test_hosts_are_not_all_learned_again_in_one_window():
