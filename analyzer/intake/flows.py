@@ -7,9 +7,10 @@ summaries report it. Restarted agents choose new source ports, so `recycle` free
 flows.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import repeat
+from itertools import accumulate, repeat
 from operator import attrgetter
 from typing import Any, ClassVar
 
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.intake.columns import column, columns
+from analyzer.intake.many import HISTOGRAM, as_one
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.window import Window
@@ -92,16 +94,15 @@ class WindowRows:
         kept = {each.name: getattr(self, each.name)[mask] for each in fields(self)[3:-3]}
         if len(self.hist_len):
             entries = np.repeat(mask, self.hist_len)
-            kept |= {name: getattr(self, name)[entries] for name in _HISTOGRAM}
+            kept |= {name: getattr(self, name)[entries] for name in HISTOGRAM}
             kept["hist_len"] = self.hist_len[mask]
         return replace(self, **kept)
 
 
-_HISTOGRAM = ("hist_bucket", "hist_count")
 _COUNTED = tuple(
     each.name
     for each in fields(WindowRows)
-    if each.name in typecodes(FlowColumns) and each.name not in _HISTOGRAM
+    if each.name in typecodes(FlowColumns) and each.name not in HISTOGRAM
 )
 MAX_SENT = 100_000
 """Most probes of a flow in a window. Chosen: an endpoint sends a thousand a second at most, and a
@@ -278,16 +279,109 @@ class FlowNumbers:
         flows = summary.flows
         numbers = self._number_rows(summary)
         self._seen_ns[numbers] = np.maximum(self._seen_ns[numbers], summary.start_ns)
-        arrays = columns(flows, _COUNTED, len(numbers))
-        _possible(flows, arrays)
-        entries = int(_SUM(arrays["hist_len"])) if flows.hist_len else 0
-        if entries > len(flows.hist_count):  # each has at least a byte: none counts nothing
-            raise RemoteProtocolError(f"a histogram of {entries} entries without their counts")
-        arrays |= columns(flows, _HISTOGRAM, entries)
-        if _most(arrays["hist_bucket"]) > MAX_BUCKET:
-            raise RemoteProtocolError("a bucket beyond any round trip")
+        arrays = _counted(flows, len(numbers))
         window = Window(summary.start_ns, summary.width_ns)
         return WindowRows(summary.host, summary.instance, window, numbers, **arrays)
+
+    def decode_all(self, summaries: Sequence[Summary]) -> list[WindowRows | None]:
+        """Return what `decode` does of each, at a part of its cost; None of whom it has to look at.
+
+        That is who says what makes no sense, or names flows that have no numbers yet, and all where
+        some say what makes no sense.
+        """
+        found: list[WindowRows | None] = [None] * len(summaries)
+        hosts = self._known_hosts(summaries)
+        rows = [each.rows for each in hosts]
+        one = as_one([each.summary.flows for each in hosts], rows) if hosts else None
+        if one is None:
+            return found
+        flows, entries = one
+        try:
+            arrays = _counted(flows, sum(rows))
+            numbers, is_known = self._numbers_among(hosts, flows)
+        except RemoteProtocolError:  # it is of one of them
+            return found
+        first, first_entry = 0, 0
+        counted = [(name, arrays[name]) for name in _COUNTED]
+        buckets, counts = (arrays[name] for name in HISTOGRAM)
+        for each, known, many in zip(hosts, is_known, entries, strict=True):
+            last, last_entry = first + each.rows, first_entry + many
+            if known:
+                summary, mine = each.summary, numbers[first:last]
+                self._seen_ns[mine] = np.maximum(self._seen_ns[mine], summary.start_ns)
+                found[each.place] = WindowRows(
+                    summary.host, summary.instance, Window(summary.start_ns, summary.width_ns),
+                    mine, **{name: of[first:last] for name, of in counted},
+                    hist_bucket=buckets[first_entry:last_entry],
+                    hist_count=counts[first_entry:last_entry],
+                )  # fmt: skip
+            first, first_entry = last, last_entry
+        return found
+
+    def _known_hosts(self, summaries: Sequence[Summary]) -> "list[_Host]":
+        """Return of whom all endpoints, and some flows, have numbers: each host once.
+
+        All are of one window, the one that most are of. Arrays of one whose clock is wrong would
+        be kept with its own until that is judged.
+        """
+        found: list[_Host] = []
+        met: set[str] = set()
+        starts = Counter(each.start_ns for each in summaries).most_common(1)
+        for place, summary in enumerate(summaries):
+            host, endpoints, ports = summary.host, summary.endpoints, summary.flows.source_port
+            rows = len(ports) // 2
+            known = self._of_host.get(host)
+            is_first = host not in met
+            met.add(host)
+            if known is None or not is_first or summary.start_ns != starts[0][0]:
+                continue
+            if not rows or len(ports) % 2 or rows > MAX_ROWS:
+                continue
+            table, ends = self._ends_of.get(host, (None, _NOTHING))
+            if table is not endpoints:
+                numbers = map(self._at.get, map(id, endpoints), repeat(NO_END))
+                ends = np.fromiter(numbers, np.int64, len(endpoints))
+                if not len(ends) or ends.min() == NO_END:
+                    continue
+                self._ends_of[host] = endpoints, ends
+            found.append(_Host(place, summary, rows, ends, *known))
+        return found
+
+    def _numbers_among(
+        self, hosts: "Sequence[_Host]", flows: FlowColumns
+    ) -> tuple[NDArray[np.int64], list[bool]]:
+        """Return the numbers (n,) of all hosts' flows, and whose flows all have some.
+
+        Raises RemoteProtocolError where a flow stands in two rows, or a row makes no sense.
+        """
+        rows = [each.rows for each in hosts]
+        last = list(accumulate(rows))
+        source, target = columns(flows, ("source", "target"), last[-1]).values()
+        ends = np.concatenate([each.ends for each in hosts])
+        tables = np.array([len(each.ends) for each in hosts])
+        before = np.repeat(np.cumsum(tables) - tables, rows)
+        beyond = np.repeat(tables, rows)
+        if (source >= beyond).any() or (target >= beyond).any():
+            raise RemoteProtocolError("a row names an endpoint beyond the table")
+        at = ends.take(before + source), ends.take(before + target)
+        keys = _key(*at, column(flows, "source_port"))
+        sizes = [len(each.keys) for each in hosts]
+        places = np.concatenate([
+            each.keys.searchsorted(keys[end - each.rows : end])
+            for each, end in zip(hosts, last, strict=True)
+        ])  # fmt: skip
+        places += np.repeat(np.cumsum(sizes) - sizes, rows)
+        # Behind a host's last one stands the first of the next host, and in the end none.
+        among = np.concatenate([*(each.keys for each in hosts), [NO_FLOW]])
+        numbers = np.concatenate([*(each.numbers for each in hosts), [NO_FLOW]]).take(places)
+        is_known = among.take(places) == keys
+        row = np.arange(last[-1])
+        newest = np.empty(len(self._ports), np.int64)  # its number -> the last row of a flow
+        newest[numbers[is_known]] = row[is_known]
+        if (newest[numbers[is_known]] != row[is_known]).any():
+            raise RemoteProtocolError("a flow stands in two rows")
+        begins = [0, *last[:-1]]
+        return numbers, np.logical_and.reduceat(is_known, begins).tolist()
 
     def recycle(self, *, before_ns: int) -> NDArray[np.int64]:
         """Forget flows that no window since `before_ns` had; return their numbers, now free."""
@@ -494,6 +588,33 @@ class FlowNumbers:
             made._numbers[_key(*ends, flow.source_port)] = number
             made._ends[:, number], made._ports[number] = ends, flow.source_port
         return {each.name: getattr(made, each.name) for each in fields(cls)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Host:
+    """Whose flows are decoded together with others'."""
+
+    place: int
+    summary: Summary
+    rows: int
+    ends: NDArray[np.int64]
+    """(n_endpoints,) numbers of its table."""
+    keys: NDArray[np.int64]
+    """Keys of its flows, in order, and their numbers."""
+    numbers: NDArray[np.int64]
+
+
+def _counted(flows: FlowColumns, rows: int) -> dict[str, NDArray[Any]]:
+    """Return what was counted of so many flows; RemoteProtocolError where it makes no sense."""
+    arrays = columns(flows, _COUNTED, rows)
+    _possible(flows, arrays)
+    entries = int(_SUM(arrays["hist_len"])) if flows.hist_len else 0
+    if entries > len(flows.hist_count):  # each has at least a byte: none counts nothing
+        raise RemoteProtocolError(f"a histogram of {entries} entries without their counts")
+    arrays |= columns(flows, HISTOGRAM, entries)
+    if _most(arrays["hist_bucket"]) > MAX_BUCKET:
+        raise RemoteProtocolError("a bucket beyond any round trip")
+    return arrays
 
 
 def _key(source: Any, target: Any, port: Any) -> Any:

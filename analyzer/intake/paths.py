@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 import numpy as np
+from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from analyzer.intake.columns import column, columns
@@ -14,7 +15,7 @@ from netagent.model.endpoint import MAX_TEXT
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.ids import EndpointId, FlowId
 from netagent.model.path import MAX_HOPS
-from netagent.wire.messages import Summary
+from netagent.wire.messages import PathColumns, Summary
 
 T = TypeVar("T")
 
@@ -29,6 +30,8 @@ MAX_ROUTERS = 1 << 16
 which are 33,000 where 64 spines and 512 leaves are crossed."""
 
 _KEY = ("source", "target", "source_port", "reply", "outer_port")
+_NOTHING = astuple(PathColumns())[:-1]
+_NO_ROWS = tuple(columns(PathColumns(), _KEY, 0).values()), column(PathColumns(), "route")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +156,11 @@ class PathBase:
 def paths_of(summary: Summary) -> PathTable:
     """Return the summary's traced paths; RemoteProtocolError where they make no sense."""
     paths, endpoints = summary.paths, len(summary.endpoints)
+    since_ns = summary.start_ns - paths.whole_ns if paths.whole_ns else 0
+    if paths.whole_ns < 0 or not 0 <= since_ns <= MAX_SINCE_NS:
+        raise RemoteProtocolError("paths that differ from those of a later window, or one long ago")
+    if astuple(paths)[:-1] == _NOTHING:  # as in most windows of a minute
+        return PathTable(summary.endpoints, (), *_NO_ROWS, paths.whole_ns)
     if max(map(len, paths.routes), default=0) > MAX_HOPS:
         raise RemoteProtocolError(f"a path of more than {MAX_HOPS} routers")
     if sum(map(len, paths.routes)) > MAX_CROSSED:
@@ -167,9 +175,6 @@ def paths_of(summary: Summary) -> PathTable:
             raise RemoteProtocolError("path columns do not agree: a row beyond its table")
     if len(route) > MAX_ROWS:
         raise RemoteProtocolError(f"{len(route)} paths of a host; {MAX_ROWS} at most")
-    since_ns = summary.start_ns - paths.whole_ns if paths.whole_ns else 0
-    if paths.whole_ns < 0 or not 0 <= since_ns <= MAX_SINCE_NS:
-        raise RemoteProtocolError("paths that differ from those of a later window, or one long ago")
     return PathTable(summary.endpoints, paths.routes, key, route, paths.whole_ns)
 
 

@@ -79,21 +79,24 @@ class Tables:
         before = self._ways.get(host, ())
         if paths.routes == before:
             return before
-        routes = tuple(map(self._route, paths.routes))
-        # Those that only differ come once; and nobody keeps what may be a megabyte.
-        is_short = all(len(hop) <= MOST_BYTES for hops in routes for hop in hops)
-        if not paths.whole_ns and len(routes) <= MOST_WAYS and is_short:
+        routers = set().union(*paths.routes)
+        short = {each for each in routers if len(each) <= MOST_BYTES}
+        if len(short) > MOST_ROUTERS:
+            return paths.routes
+        if len(self._routers) + len(short - self._routers.keys()) > MOST_ROUTERS:
+            self._routers.clear()
+        # Nobody keeps what may be a megabyte.
+        once = {
+            each: self._routers.setdefault(each, each) if each in short else each
+            for each in routers
+        }
+        routes = tuple([tuple(map(once.__getitem__, hops)) for hops in paths.routes])
+        # Those that only differ come once.
+        if not paths.whole_ns and len(routes) <= MOST_WAYS and len(short) == len(routers):
             if len(self._ways) >= MOST_HOSTS:
                 self._ways.clear()
             self._ways[host] = routes
         return routes
-
-    def _route(self, hops: tuple[str, ...]) -> tuple[str, ...]:
-        if len(self._routers) >= MOST_ROUTERS:
-            self._routers.clear()
-        return tuple([
-            self._routers.setdefault(hop, hop) if len(hop) <= MOST_BYTES else hop for hop in hops
-        ])  # fmt: skip
 
     def _table(self, packed: bytes) -> tuple[EndpointId, ...]:
         # Where each part is what follows HEAD in a whole endpoint, and as many are announced, all

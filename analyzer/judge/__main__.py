@@ -48,14 +48,22 @@ async def judge(connection: socket.socket) -> None:
         return
     if not isinstance(opening, Open) or not isinstance(roster, Roster):
         raise RemoteProtocolError("it does not begin with what to judge, and with who is there")
-    bench = Bench(opening, roster, time.time_ns, say)
+    bench, frames = Bench(opening, roster, time.time_ns, say), messages.Frames()
     await bench.start()
     try:
-        while (payload := await _payload(reader)) is not None:
-            bench.take(messages.down(payload), payload)
+        while chunk := await _chunk(reader):
+            bench.take_all((messages.down(each), each) for each in frames.whole(chunk))
     finally:
         await bench.stop()
         writer.close()
+
+
+async def _chunk(reader: asyncio.StreamReader) -> bytes:
+    """Return what came; nothing where nothing comes any more."""
+    try:
+        return await reader.read(BUFFER_BYTES)
+    except ConnectionError:
+        return b""
 
 
 async def _next(reader: asyncio.StreamReader) -> Down | None:

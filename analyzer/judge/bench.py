@@ -5,7 +5,7 @@ import asyncio
 import contextlib
 import traceback
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 
 from analyzer.diagnosis.engine import IncidentChanged, Remark
 from analyzer.diagnosis.together import together
@@ -32,11 +32,16 @@ from analyzer.localize.story import untold
 from analyzer.picture.picture import Picture
 from analyzer.questions import Asking
 from analyzer.replay import records
-from analyzer.replay.fed import Fed
+from analyzer.replay.fed import Fed, Read
 from netagent.model.errors import CapabilityMissing, NetAgentError, RemoteProtocolError
 from netagent.wire.codec import decode, encode
 from netagent.wire.messages import SummaryHead
 
+TOGETHER = 64
+"""Most summaries that are read at once. Chosen: what a call of numpy costs is spread then."""
+TOGETHER_BYTES = 1 << 20
+"""Bytes of them from which no more are. Chosen: five times what so many mostly have; each byte may
+be sixteen once it is inflated, and more as objects."""
 MAX_WALKS = 64
 """Most walks under way. Chosen: a person asks for one, an inquiry for sixteen."""
 
@@ -83,6 +88,36 @@ class Bench:
         await asyncio.gather(*self._answering, return_exceptions=True)
         await self.recorder.stop()
 
+    def take_all(self, received: Iterable[tuple[Down, bytes]]) -> None:
+        """Do what messages say, in their order; summaries that come together cost less."""
+        run: list[tuple[records.Ingested | records.Heard, bytes]] = []
+        size = count = 0
+        for message, payload in received:
+            # That a host was heard comes with each summary, and says nothing of what it holds.
+            if isinstance(message, records.Ingested | records.Heard):
+                run.append((message, payload))
+                size, count = size + len(payload), count + isinstance(message, records.Ingested)
+                if count < TOGETHER and size < TOGETHER_BYTES:
+                    continue
+            self._take_run(run)
+            run, size, count = [], 0, 0
+            if not isinstance(message, records.Ingested | records.Heard):
+                self.take(message, payload)
+        self._take_run(run)
+
+    def _take_run(self, run: Sequence[tuple[records.Ingested | records.Heard, bytes]]) -> None:
+        read = iter(self._read([each for each, _ in run if isinstance(each, records.Ingested)]))
+        for record, payload in run:
+            self._record(record, payload)  # a recording may begin with what is known just now
+            self._feed(record, next(read) if isinstance(record, records.Ingested) else None)
+
+    def _read(self, run: Sequence[records.Ingested]) -> Sequence[Read | None]:
+        try:
+            return self.fed.read(run)
+        except Exception as error:  # noqa: BLE001 - one by one they are worth taking all the same
+            self._say(messages.Said(event="not_read_ahead", error=_traced(error)))
+            return [None] * len(run)
+
     def take(self, message: Down, payload: bytes | None = None) -> None:
         """Do what a message says; `payload` are its bytes, where it came in such."""
         match message:
@@ -110,9 +145,9 @@ class Bench:
         except Exception as error:  # noqa: BLE001 - judging goes on without a recording
             self._say(messages.Said(event="not_recorded", error=_traced(error)))
 
-    def _feed(self, record: records.Record) -> None:
+    def _feed(self, record: records.Record, read: Read | None = None) -> None:
         try:
-            self.fed.take(record)
+            self.fed.take(record, read)
         except RemoteProtocolError as error:
             self._say(messages.Refused(host=_host_of(record), error=str(error)))
         except Exception as error:  # noqa: BLE001 - the next one is worth taking whatever this was

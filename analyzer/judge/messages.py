@@ -7,7 +7,7 @@ happened, and queries between them. Up comes what the diagnosis asks and says.
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import cast
 
 from msgspec import Struct, field
@@ -196,6 +196,34 @@ def framed(message: Down | Up) -> bytes:
     """Return a message as a frame."""
     payload = encode(message)
     return HEAD.pack(len(payload)) + payload
+
+
+class Frames:
+    """Payloads of frames, out of chunks that begin and end anywhere."""
+
+    def __init__(self) -> None:
+        self._rest: list[bytes] = []
+        """Chunks of a frame of which more is to come."""
+        self._lacks = HEAD.size
+        """Bytes that come before anything is whole, at least."""
+
+    def whole(self, chunk: bytes) -> Iterator[bytes]:
+        """Yield what is whole with `chunk`; to be read to its end before the next one."""
+        self._rest.append(chunk)
+        self._lacks -= len(chunk)
+        if self._lacks > 0:  # a roster is many chunks, which are joined once
+            return
+        data, at = b"".join(self._rest), 0
+        while len(data) - at >= HEAD.size:
+            (length,) = HEAD.unpack_from(data, at)
+            if len(data) - at - HEAD.size < length:
+                break
+            at += HEAD.size + length
+            yield data[at - length : at]
+        self._rest = [data[at:]]
+        size = len(data) - at
+        wanted = HEAD.size + HEAD.unpack_from(data, at)[0] if size >= HEAD.size else HEAD.size
+        self._lacks = wanted - size
 
 
 def down(payload: bytes) -> Down:

@@ -104,8 +104,17 @@ class Incidence:
         at[at == len(self._ends)] = 0
         new = np.unique(ends[self._ends[at] != ends]) if len(self._ends) else np.unique(ends)
         if len(new):
-            both = [(names[key >> 32], names[key & 0xFFFF_FFFF]) for key in new.tolist()]
-            links = [(self._part(link(*each)), self._part(each)) for each in both]
+            first, second = new >> 32, new & 0xFFFF_FFFF
+            undirected = (np.minimum(first, second) << 32) | np.maximum(first, second)
+            _, place = np.unique(undirected, return_inverse=True)
+            known: dict[int, int] = {}
+            links: list[tuple[int, int]] = []
+            for a, b, at_link in zip(first.tolist(), second.tolist(), place.tolist(), strict=True):
+                both = names[a], names[b]
+                number = known.get(at_link)
+                if number is None:  # a name is long to build, and most links are met both ways
+                    number = known[at_link] = self._part(link(*both))
+                links.append((number, self._part(both)))
             merged = np.concatenate([self._ends, new])
             order = np.argsort(merged)
             self._ends = merged[order]

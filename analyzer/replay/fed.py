@@ -5,15 +5,44 @@ Pure: whoever feeds it reads and writes the records.
 """
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from analyzer.diagnosis.engine import Diagnosis
 from analyzer.intake.tables import Tables
+from analyzer.intake.take import Taken
 from analyzer.questions import Question
 from analyzer.replay import records
 from analyzer.replay.state import thaw
 from analyzer.roster.registry import Registry
 from netagent.model.errors import RemoteProtocolError
+from netagent.wire.messages import Summary
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A summary that was read before it is taken."""
+
+    summary: Summary
+    taken: Taken | None
+
+
+def read_ahead(
+    diagnosis: Diagnosis, tables: Tables, coming: Sequence[tuple[bytes, int]]
+) -> list[Read | None]:
+    """Read summaries, and when they were received, before they are taken: at once they cost half.
+
+    None of what is no summary: whoever takes it is told.
+    """
+    found: dict[int, Summary] = {}
+    for n, (payload, _) in enumerate(coming):
+        with contextlib.suppress(RemoteProtocolError):
+            found[n] = tables.read(payload)
+    taken = diagnosis.decoded([(summary, coming[n][1]) for n, summary in found.items()])
+    made: list[Read | None] = [None] * len(coming)
+    for (n, summary), each in zip(found.items(), taken, strict=True):
+        made[n] = Read(summary, each)
+    return made
 
 
 class Fed:
@@ -43,8 +72,13 @@ class Fed:
             self.roster = Registry.restore(record.hosts, record.tasks)
             self.diagnosis = self._made()
 
-    def take(self, record: records.Record) -> list[Question]:
-        """Do what `record` says; return the questions to put to agents now.
+    def read(self, coming: Sequence[records.Ingested]) -> list[Read | None]:
+        """Read summaries that are taken next; see `read_ahead`."""
+        given = [(each.payload, each.now_ns) for each in coming]
+        return read_ahead(self.diagnosis, self._tables, given)
+
+    def take(self, record: records.Record, read: Read | None = None) -> list[Question]:
+        """Do what `record` says, which was `read` before; return the questions to put to agents.
 
         Raises RemoteProtocolError where a summary or a reply is odd; then nothing of it was taken.
         """
@@ -63,10 +97,10 @@ class Fed:
             case records.TaskDeleted():
                 roster.delete_task(record.task, record.now_ns)
             case _:
-                return self._diagnose(record)
+                return self._diagnose(record, read)
         return []
 
-    def _diagnose(self, record: records.Record) -> list[Question]:
+    def _diagnose(self, record: records.Record, read: Read | None) -> list[Question]:
         diagnosis = self.diagnosis
         match record:
             case records.Restored():
@@ -74,7 +108,8 @@ class Fed:
             case records.Began():
                 diagnosis.begin(record.now_ns)
             case records.Ingested():
-                diagnosis.ingest(self._tables.read(record.payload), record.now_ns)
+                read = read or Read(self._tables.read(record.payload), None)
+                diagnosis.ingest(read.summary, record.now_ns, read.taken)
             case records.Impaired():
                 happened = diagnosis.stood_still if record.stood_still else diagnosis.refused
                 happened(record.now_ns)

@@ -72,6 +72,7 @@ class Judge:
         """What each new judge is told: the newest trouble of the analyzer itself, by whether it
         stood still, and what differs between controllers and their hosts."""
         self._stepped = Stepped()
+        """What came since the newest step ended: of the next one, and what is said between both."""
         self._stepping: asyncio.Future[None] | None = None
         self._queries: dict[int, asyncio.Queue[Up]] = {}
         self._query = 0
@@ -186,11 +187,12 @@ class Judge:
         """Let the judge do what is due at `now_ns`; without one, nothing is."""
         if self._link is None or self._held is not None:
             return Stepped()
-        self._stepped, self._since_ns = Stepped(), now_ns
+        self._since_ns = now_ns
         self._stepping = asyncio.get_running_loop().create_future()
         self.give(records.Stepped(now_ns=now_ns))
         await self._stepping
-        return self._stepped
+        stepped, self._stepped = self._stepped, Stepped()
+        return stepped
 
     def answer(self, start: int, question: int, reply: Reply, now_ns: int) -> None:
         """Bring the reply to a question of the judge that was started as number `start`."""

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages to bytes and back: the door of msgpack and of JSON bodies.
+"""Messages to bytes and back: the door of msgpack, of zlib-ng and of JSON bodies.
 
 msgpack writes the bytes; msgspec reads them, and says whether what came is a message. One function
 pair serves every message type, so that a body's form is a matter of its content type alone.
 """
 
+import contextlib
 import zlib
 from collections.abc import Collection
 from functools import cache
@@ -15,6 +16,11 @@ import msgspec
 
 from netagent.model.errors import LocalProtocolError, RemoteProtocolError
 from netagent.model.strenum import StrEnum
+
+inflater: Any = zlib
+with contextlib.suppress(ImportError):
+    # An analyzer inflates thousands of bodies a second, and has what takes 0.6 of the time for it.
+    from zlib_ng import zlib_ng as inflater
 
 T = TypeVar("T")
 
@@ -92,10 +98,10 @@ def inflated(body: bytes, *, max_bytes: int = MAX_BODY_BYTES) -> bytes:
     if not is_deflated(body):
         return body
     most = min(max_bytes, MOST_INFLATED * len(body))
-    inflating = zlib.decompressobj()
+    inflating = inflater.decompressobj()
     try:
-        found = inflating.decompress(body, most + 1)
-    except zlib.error as error:
+        found: bytes = inflating.decompress(body, most + 1)
+    except inflater.error as error:
         raise RemoteProtocolError(f"the body cannot be inflated: {error}") from error
     if len(found) > most:
         raise RemoteProtocolError(f"a body that inflates to more than {most} bytes")

@@ -29,7 +29,8 @@ from analyzer.store.listing import pieces_in
 from analyzer.store.past import Wanted, page
 from analyzer.store.tiers import Tiers
 from netagent.model.topology import DeclaredTopology
-from tests.bench.scale import WARM, Life, Watcher, ingested_s
+from tests.bench.judging import ingested_s
+from tests.bench.scale import WARM, Life, Watcher
 from tests.bench.windows import Cluster
 
 RNICS = (2_048, 8_192)

@@ -39,6 +39,7 @@ from netagent.model.ids import EndpointId
 from netagent.model.topology import DeclaredTopology
 from netagent.wire.codec import deflated, encode
 from tests.bench.fleet.run import rss_mib
+from tests.bench.judging import ingested_s
 from tests.campaign.apart import beside
 
 T = TypeVar("T")
@@ -193,14 +194,6 @@ def begun(
     again.begin(now_ns)
     took_s, kernel_s = time.process_time() - began_s, os.times().system - before.system
     return took_s, kernel_s, rss_mib(os.getpid())
-
-
-def ingested_s(diagnosis: Diagnosis, tables: Tables, bodies: list[bytes], now_ns: int) -> float:
-    """Ingest one window of every host; return seconds of CPU, inflating and decoding included."""
-    began_s = time.process_time()
-    for body in bodies:
-        diagnosis.ingest(tables.read(body), now_ns)
-    return time.process_time() - began_s
 
 
 def measure(rnics: int) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import copy
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -374,3 +375,119 @@ def test_more_flows_than_a_host_has_keep_their_numbers_where_none_is_new(monkeyp
     rows = tuple(np.array(column, np.int64) for column in ([0, 0, 0], [1, 1, 1], [7, 8, 7]))
     for _ in range(2):
         assert numbers.traced(ends, rows, seen_ns=0).tolist() == [0, 1, 0]
+
+
+def columns_of(rows):
+    """Return what was decoded of flows, by flow and column, and of histograms in order."""
+    names = [each.name for each in fields(rows) if each.name not in {"host", "instance", "window"}]
+    return {name: getattr(rows, name).tolist() for name in names}
+
+
+def of_host(host, events, start_ns=0):
+    return replace(summary_of(events), host=host, start_ns=start_ns)
+
+
+def moved(flow, host):
+    """Return the flow as another host has it: one has no flow of another's."""
+    return FlowId(EndpointId(f"{flow.source.container}{host}", 0), flow.target, flow.source_port)
+
+
+HOST_EVENTS = st.lists(st.lists(EVENTS, min_size=3, max_size=3), min_size=1, max_size=3)
+
+
+@given(HOST_EVENTS)
+def test_hosts_decoded_together_are_what_each_is_alone(windows):
+    together, alone, tables = FlowNumbers(), FlowNumbers(), {}
+    for now, of_hosts in enumerate(windows):
+        every = []
+        for host, events in enumerate(of_hosts):
+            mine = [each._replace(flow=moved(each.flow, host)) for each in events]
+            summary = of_host(f"h{host}", mine, start_ns=5 * now)
+            # As `Tables` does: the same endpoints are the same objects.
+            ends = tuple(tables.setdefault(end, end) for end in summary.endpoints)
+            every.append(replace(summary, endpoints=ends))
+        found = together.decode_all(every)
+        for summary, rows in zip(every, found, strict=True):
+            expected = alone.decode(summary)
+            same = rows or together.decode(summary)
+            assert columns_of(same) == columns_of(expected)
+            assert (same.host, same.window) == (expected.host, expected.window)
+        assert together.items() == alone.items()
+        assert together._seen_ns.tolist() == alone._seen_ns.tolist()
+
+
+def well_known(hosts=3, ports=(7, 8)):
+    """Return numbers that know the flows of some hosts, and these hosts' summaries."""
+    numbers, every = FlowNumbers(), []
+    for host in range(hosts):
+        events = [
+            ProbeReplied(FlowId(EndpointId(f"a{host}", 0), EndpointId("d", 0), port), 1, 0)
+            for port in ports
+        ]
+        every.append(of_host(f"h{host}", events))
+        numbers.decode(every[-1])
+    return numbers, every
+
+
+def test_all_that_is_known_is_decoded_together():
+    numbers, every = well_known()
+    expected = [columns_of(numbers.decode(each)) for each in every]
+    assert [columns_of(rows) for rows in numbers.decode_all(every)] == expected
+    assert numbers.decode_all([]) == []
+
+
+@pytest.mark.parametrize("who", [0, 1, 2])
+def test_who_names_a_new_flow_is_decoded_alone(who):
+    numbers, every = well_known()
+    new = [ProbeReplied(FlowId(EndpointId(f"a{who}", 0), EndpointId("d", 0), 9), 1, 0)]
+    every[who] = replace(of_host(f"h{who}", new), endpoints=every[who].endpoints)
+    found = numbers.decode_all(every)
+    assert [rows is None for rows in found] == [n == who for n in range(3)]
+    assert len(numbers) == 6
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"lost": b"\5\5"},
+        {"source": b"\0\0\2\0"},
+        {"source_port": b"\7\0\7\0"},
+        {"sent": b"\1"},
+        {"hist_len": b"\1\1"},
+        {"hist_len": b"\1\0", "hist_bucket": b"\xff\xff", "hist_count": b"\1"},
+    ],
+    ids=str,
+)
+def test_where_one_makes_no_sense_each_is_decoded_alone(change):
+    numbers, every = well_known()
+    every[1] = replace(every[1], flows=replace(every[1].flows, **change))
+    assert numbers.decode_all(every) == [None] * 3
+    with pytest.raises(RemoteProtocolError):
+        numbers.decode(every[1])
+
+
+def test_a_host_that_names_the_flows_of_another_one_is_not_decoded_with_it():
+    numbers, every = well_known()
+    every[2] = replace(every[0], host="h2")
+    numbers.decode(every[2])
+    assert numbers.decode_all(every) == [None] * 3
+    assert all(rows is not None for rows in numbers.decode_all(every[:2]))
+
+
+def test_of_a_host_that_stands_there_twice_one_is_decoded_with_others():
+    numbers, every = well_known()
+    later = replace(every[0], instance="j")
+    assert [rows is None for rows in numbers.decode_all([*every, later])] == [False] * 3 + [True]
+
+
+def test_of_a_host_that_was_passed_over_no_later_window_goes_ahead():
+    numbers, every = well_known()
+    new = [ProbeReplied(FlowId(EndpointId("e", 0), EndpointId("d", 0), 9), 1, 0)]
+    found = numbers.decode_all([of_host("h0", new), *every])
+    assert [rows is None for rows in found] == [True, True, False, False]
+
+
+def test_whose_clock_is_wrong_is_decoded_alone():
+    numbers, every = well_known()
+    every[0] = replace(every[0], start_ns=55)
+    assert [rows is None for rows in numbers.decode_all(every)] == [True, False, False]

@@ -220,7 +220,10 @@ def test_a_router_has_one_name_however_many_hosts_say_it(monkeypatch):
     assert (again is leaf, same is spine) == (True, True)
     assert farther == far
     assert farther is not far  # nobody keeps what may be a megabyte
-    tables.read(with_routes(("y",)))  # all are forgotten
+    tables.read(with_routes(("y",), ("leaf", "spine")))
+    [[later]] = tables.read(with_routes(("leaf",))).paths.routes
+    assert later is leaf  # there is room, and names that are known need none
+    tables.read(with_routes(("z",)))  # all are forgotten
     [[later]] = tables.read(with_routes(("leaf",))).paths.routes
     assert later == leaf
     assert later is not leaf

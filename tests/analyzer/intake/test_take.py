@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from analyzer.intake.flows import FlowNumbers
-from analyzer.intake.take import keep, take
+from analyzer.intake.take import keep, take, take_all
 from netagent.collect.paths import PathsToSay, TracedPath
 from netagent.collect.windows import WindowTally
 from netagent.model.errors import RemoteProtocolError
@@ -67,3 +67,18 @@ def test_what_makes_no_sense_to_the_analyzer_is_refused_whole(change):
 def test_what_makes_no_sense_to_the_diagnosis_is_refused_whole():
     with pytest.raises(RemoteProtocolError):
         taken(summary(endpoints=()))
+
+
+def test_taken_together_they_are_what_each_is_alone():
+    numbers, every = FlowNumbers(), [summary(host=f"h{n}") for n in range(2)]
+    assert take_all(every, numbers, width_ns=WIDTH_NS) == [None, None]
+    for each in every:
+        take(each, numbers, width_ns=WIDTH_NS)
+    known, none, odd = take_all(
+        [every[0], summary(host="h3"), summary(host="h1", start_ns=1)], numbers, width_ns=WIDTH_NS
+    )
+    assert (none, odd) == (None, None)
+    expected = take(every[0], numbers, width_ns=WIDTH_NS)
+    assert known.rows.sent.tolist() == expected.rows.sent.tolist() == [1]
+    assert known.rows.flow.tolist() == expected.rows.flow.tolist()
+    assert known.paths.rows(np.arange(1)) == expected.paths.rows(np.arange(1))

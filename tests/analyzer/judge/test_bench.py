@@ -9,12 +9,13 @@ import pytest
 from msgspec import to_builtins
 
 from analyzer.config import Recording
+from analyzer.diagnosis.engine import Diagnosis
 from analyzer.history.figures import Told
 from analyzer.judge import messages
 from analyzer.judge.bench import MAX_WALKS, Bench
 from analyzer.picture.asked import Totals
 from analyzer.questions import Failed, Why
-from analyzer.replay import records
+from analyzer.replay import fed, records
 from analyzer.replay.player import play, read
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.finding import Finding
@@ -33,8 +34,8 @@ def recorded():
     return list(read(io.BytesIO(world.recording()))), ends
 
 
-def on(folder, work, **settings):
-    """Run `work(bench, said)` on a bench that was fed a recording."""
+def on(folder, work, *, one_by_one=True, **settings):
+    """Run `work(bench, said)` on a bench that was fed a recording, one by one or all at once."""
     made, _ = recorded()
     header, roster, *rest = made
 
@@ -46,9 +47,12 @@ def on(folder, work, **settings):
         bench = Bench(opening, roster, lambda: 0, said.append)
         await bench.start()
         try:
-            for record in rest:
-                if not isinstance(record, records.Told | records.End):
+            given = [each for each in rest if not isinstance(each, records.Told | records.End)]
+            if one_by_one:
+                for record in given:
                     bench.take(record)
+            else:
+                bench.take_all((each, encode(each)) for each in given)
             return await work(bench, said)
         finally:
             await bench.stop()
@@ -60,8 +64,9 @@ async def all_said(_, said):
     return said
 
 
-def test_it_asks_and_says_what_was_asked_and_said_then(tmp_path):
-    said = on(tmp_path, all_said)
+@pytest.mark.parametrize("one_by_one", [True, False])
+def test_it_asks_and_says_what_was_asked_and_said_then(tmp_path, one_by_one):
+    said = on(tmp_path, all_said, one_by_one=one_by_one)
     told = [each for each in said if isinstance(each, records.Told)]
     assert told
     assert told == [each for each in recorded()[0] if isinstance(each, records.Told)]
@@ -72,13 +77,14 @@ def test_it_asks_and_says_what_was_asked_and_said_then(tmp_path):
     assert not any(isinstance(each, messages.Refused) for each in said)
 
 
-def test_what_it_was_fed_is_recorded_with_what_it_said(tmp_path):
+@pytest.mark.parametrize("one_by_one", [True, False])
+def test_what_it_was_fed_is_recorded_with_what_it_said(tmp_path, one_by_one):
     async def work(bench, said):
         bench.take(messages.Look(query=9, what="recording"))
         await until(lambda: isinstance(said[-1], messages.Result | messages.NoResult))
         return decode(said[-1].body, str)
 
-    with open(on(tmp_path, work), "rb") as file:  # noqa: PTH123 - a path came as text
+    with open(on(tmp_path, work, one_by_one=one_by_one), "rb") as file:  # noqa: PTH123 - as text
         again = play(read(file))
     assert again.differences == []
     assert again.told == sum(isinstance(each, records.Told) for each in recorded()[0])
@@ -95,6 +101,65 @@ def test_who_sent_flows_that_make_no_sense_is_named(tmp_path):
     refused = on(tmp_path, work)
     assert (refused.host, refused.bug) == ("h1", False)
     assert "flows" in refused.error
+
+
+def summaries():
+    """Return the summaries of the recording's last window."""
+    every = [each for each in recorded()[0] if isinstance(each, records.Ingested)]
+    return [each for each in every if each.now_ns == every[-1].now_ns]
+
+
+def test_who_makes_no_sense_is_named_among_others_that_are_taken(tmp_path, monkeypatch):
+    async def work(bench, said):
+        one, *others = summaries()
+        odd = records.Ingested(payload=one.payload[:-9], now_ns=one.now_ns)
+        heard = records.Heard(host="h1", start_ns=1, now_ns=one.now_ns)
+        before, taken, ingest = len(said), [], Diagnosis.ingest
+
+        def noted(self, summary, now_ns, read=None):
+            taken.append((summary.host, read is not None))
+            return ingest(self, summary, now_ns, read)
+
+        monkeypatch.setattr(Diagnosis, "ingest", noted)
+        bench.take_all((each, encode(each)) for each in (one, heard, odd, *others))
+        hosts = [decode(each.payload, SummaryHead).host for each in (one, *others)]
+        assert taken == [(host, True) for host in hosts]  # at once, though one makes no sense
+        return said[before:]
+
+    (refused,) = on(tmp_path, work)
+    assert (type(refused), refused.bug) == (messages.Refused, False)
+
+
+def test_no_more_are_read_at_once_than_may_be(tmp_path, monkeypatch):
+    monkeypatch.setattr("analyzer.judge.bench.TOGETHER", 2)
+    runs, read_ahead = [], fed.read_ahead
+
+    def noted(diagnosis, tables, coming):
+        runs.append(len(coming))
+        return read_ahead(diagnosis, tables, coming)
+
+    async def work(bench, _said):
+        monkeypatch.setattr("analyzer.replay.fed.read_ahead", noted)
+        given = summaries()[:3]
+        bench.take_all((each, encode(each)) for each in given)
+        monkeypatch.setattr("analyzer.judge.bench.TOGETHER_BYTES", 1)
+        bench.take_all((each, encode(each)) for each in given)
+        return [each for each in runs if each]
+
+    assert on(tmp_path, work) == [2, 1, 1, 1, 1]
+
+
+def test_a_bug_in_reading_ahead_costs_no_summary(tmp_path, monkeypatch):
+    def broken(*_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("analyzer.replay.fed.read_ahead", broken)
+    said = on(tmp_path, all_said, one_by_one=False)
+    told = [each for each in said if isinstance(each, records.Told)]
+    assert told == [each for each in recorded()[0] if isinstance(each, records.Told)]
+    assert {each.event for each in said if isinstance(each, messages.Said) if each.error} == {
+        "not_read_ahead"
+    }
 
 
 def test_without_recordings_it_says_what_to_set(tmp_path):

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -81,3 +83,13 @@ def test_what_is_no_message_is_refused(payload):
     for read in (down, up):
         with pytest.raises(RemoteProtocolError):
             read(payload)
+
+
+@given(st.lists(st.binary(max_size=300), max_size=8), st.data())
+def test_frames_are_whole_wherever_what_came_was_cut(payloads, data):
+    stream = b"".join(HEAD.pack(len(each)) + each for each in payloads)
+    cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=12).map(sorted))
+    frames, found = messages.Frames(), []
+    for first, last in pairwise([0, *cuts, len(stream)]):
+        found += frames.whole(stream[first:last])
+    assert found == payloads

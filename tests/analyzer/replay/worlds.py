@@ -71,10 +71,10 @@ class TapedDiagnosis(Diagnosis):
         self._tape(records.Restored(incidents=tuple(incidents), now_ns=now_ns))
         super().restore(incidents, now_ns)
 
-    def ingest(self, summary: Summary, now_ns: int) -> Taken:
+    def ingest(self, summary: Summary, now_ns: int, taken: Taken | None = None) -> Taken:
         """Take a stored summary; see `Diagnosis.ingest`."""
         self._tape(records.Ingested(payload=encode(summary), now_ns=now_ns))
-        return super().ingest(summary, now_ns)
+        return super().ingest(summary, now_ns, taken)
 
     def differed(self, differences: Sequence[Difference], *, is_young: bool = False) -> None:
         """Take what stands between controllers and hosts; see `Diagnosis.differed`."""

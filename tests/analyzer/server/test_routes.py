@@ -82,7 +82,10 @@ class Diagnosis:
     def begin(self, now_ns):
         self.began = True
 
-    def ingest(self, summary, now_ns):
+    def decoded(self, coming):
+        return [None] * len(coming)
+
+    def ingest(self, summary, now_ns, taken=None):
         if self.fail:
             raise self.fail
         self.seen.append((summary.host, summary.start_ns, now_ns))

@@ -10,6 +10,7 @@ from netagent.model.errors import LocalProtocolError, RemoteProtocolError
 from netagent.model.finding import Finding, FindingKind
 from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Kind
+from netagent.wire import codec
 from netagent.wire.codec import (
     APART,
     MAX_BODY_BYTES,
@@ -160,3 +161,22 @@ def test_no_more_is_inflated_than_a_body_may_be():
 def test_any_bytes_that_begin_like_a_deflated_body_are_decoded_or_refused(rest):
     with contextlib.suppress(RemoteProtocolError):
         assert isinstance(decode(b"\x78" + rest, dict[str, bytes]), dict)
+
+
+@pytest.mark.parametrize("module", ["zlib", "zlib_ng.zlib_ng"])
+def test_with_either_library_the_same_is_inflated_and_the_same_refused(monkeypatch, module):
+    monkeypatch.setattr(codec, "inflater", pytest.importorskip(module))
+    body = encode({"data": bytes(range(256)) * 9})
+    packed = deflated(body)
+    assert is_deflated(packed)
+    assert inflated(packed) == body
+    for odd, why in (
+        (packed[:-1], "not whole"),
+        (packed + b"\0", "not whole"),
+        (packed[:-1] + b"\0", "cannot be inflated"),
+        (packed[:1], "not whole"),
+    ):
+        with pytest.raises(RemoteProtocolError, match=why):
+            inflated(odd)
+    with pytest.raises(RemoteProtocolError, match="more than 99 bytes"):
+        inflated(packed, max_bytes=99)
