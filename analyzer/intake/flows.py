@@ -301,17 +301,19 @@ class FlowNumbers:
             numbers, is_known = self._numbers_among(hosts, flows)
         except RemoteProtocolError:  # it is of one of them
             return found
+        whose = np.repeat(is_known, rows)
+        mine = numbers if whose.all() else numbers[whose]
+        self._seen_ns[mine] = np.maximum(self._seen_ns[mine], hosts[0].summary.start_ns)
         first, first_entry = 0, 0
         counted = [(name, arrays[name]) for name in _COUNTED]
         buckets, counts = (arrays[name] for name in HISTOGRAM)
         for each, known, many in zip(hosts, is_known, entries, strict=True):
             last, last_entry = first + each.rows, first_entry + many
             if known:
-                summary, mine = each.summary, numbers[first:last]
-                self._seen_ns[mine] = np.maximum(self._seen_ns[mine], summary.start_ns)
+                summary = each.summary
                 found[each.place] = WindowRows(
                     summary.host, summary.instance, Window(summary.start_ns, summary.width_ns),
-                    mine, **{name: of[first:last] for name, of in counted},
+                    numbers[first:last], **{name: of[first:last] for name, of in counted},
                     hist_bucket=buckets[first_entry:last_entry],
                     hist_count=counts[first_entry:last_entry],
                 )  # fmt: skip
@@ -352,7 +354,8 @@ class FlowNumbers:
     ) -> tuple[NDArray[np.int64], list[bool]]:
         """Return the numbers (n,) of all hosts' flows, and whose flows all have some.
 
-        Raises RemoteProtocolError where a flow stands in two rows, or a row makes no sense.
+        Raises RemoteProtocolError where a flow stands in two rows of a host, or a row makes no
+        sense.
         """
         rows = [each.rows for each in hosts]
         last = list(accumulate(rows))
@@ -375,10 +378,7 @@ class FlowNumbers:
         among = np.concatenate([*(each.keys for each in hosts), [NO_FLOW]])
         numbers = np.concatenate([*(each.numbers for each in hosts), [NO_FLOW]]).take(places)
         is_known = among.take(places) == keys
-        row = np.arange(last[-1])
-        newest = np.empty(len(self._ports), np.int64)  # its number -> the last row of a flow
-        newest[numbers[is_known]] = row[is_known]
-        if (newest[numbers[is_known]] != row[is_known]).any():
+        if np.bincount(places[is_known], minlength=1).max() > 1:
             raise RemoteProtocolError("a flow stands in two rows")
         begins = [0, *last[:-1]]
         return numbers, np.logical_and.reduceat(is_known, begins).tolist()
