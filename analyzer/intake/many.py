@@ -11,14 +11,11 @@ from itertools import accumulate
 import numpy as np
 from msgspec.structs import astuple
 
-from netagent.wire.columns import narrow, typecodes
+from netagent.wire.columns import WIDTHS, narrow, typecodes
 from netagent.wire.messages import FlowColumns
 
 HISTOGRAM = ("hist_bucket", "hist_count")
 """Columns that have an item for each entry of a flow's histogram, and not for each flow."""
-_ITEMS = {"B": "u1", "H": "<u2", "I": "<u4", "f": "<f4"}
-_NARROWER = {"H": (0, 1, 2), "I": (0, 1, 2, 4)}
-"""Bytes that an item may have, by the typecode of the widest."""
 
 
 def as_one(
@@ -52,12 +49,11 @@ def _sized() -> tuple[tuple[str, tuple[int, ...]], ...]:
     """Return the columns, those of histograms last, with the bytes that an item may have."""
     codes = typecodes(FlowColumns)
     plain = [name for name in codes if name not in HISTOGRAM]
-    found = {
-        name: _NARROWER[codes[name]]
-        if name in narrow(FlowColumns)
-        else (np.dtype(_ITEMS[codes[name]]).itemsize,)
-        for name in (*plain, *HISTOGRAM)
-    }
+    found: dict[str, tuple[int, ...]] = {}
+    for name in (*plain, *HISTOGRAM):
+        may_be_narrow = name in narrow(FlowColumns)
+        sizes = [np.dtype(each).itemsize for each in WIDTHS.get(codes[name], "")]
+        found[name] = (0, *sizes) if may_be_narrow else (np.dtype(codes[name]).itemsize,)
     found["hist_count"] = tuple(filter(None, found["hist_count"]))  # none counts nothing
     return tuple(found.items())
 
