@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Traced paths into the learned topology: of each host's, those that say something new."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import ClassVar
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.intake.paths import PathBase, PathTable
+from analyzer.intake.places import met
 from analyzer.localize.topology import LearnedTopology
 from analyzer.roster.registry import Registry
 from netagent.model.ids import EndpointId
@@ -26,7 +28,7 @@ _NAME = attrgetter("container", "rail")
 class Learned:
     """What was learned of hosts' paths, as their summaries said it last."""
 
-    FORGOTTEN: ClassVar[frozenset[str]] = frozenset({"_laid"})
+    FORGOTTEN: ClassVar[frozenset[str]] = frozenset({"_laid", "_awaits"})
     """What no recording holds: it follows from the rest."""
 
     _whole: dict[str, tuple[PathTable, NDArray[np.bool_]]] = field(default_factory=dict)
@@ -39,6 +41,9 @@ class Learned:
     """Host -> start of the newest window that was learned from."""
     _laid: dict[str, PathBase] = field(default_factory=dict)
     """Cache: host -> those paths, ready for what differs from them."""
+    _awaits: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+    """Cache: host -> which of its paths (n_paths,) tell nothing until their receiver's leaf is
+    known. When thousands of hosts begin, that is most of what is not learned to its end."""
     _underlays: dict[str, tuple[int, dict[EndpointId, str | None]]] = field(default_factory=dict)
     """Host -> moves of endpoints until its table was last looked at, and their VTEPs then."""
 
@@ -75,21 +80,30 @@ class Learned:
         self._newest_ns = {host: min(each, now_ns) for host, each in self._newest_ns.items()}
 
     def news(
-        self, host: str, paths: PathTable, *, wall_ns: int, moved: bool = False
+        self,
+        host: str,
+        paths: PathTable,
+        *,
+        wall_ns: int,
+        moved: bool = False,
+        is_leaf_known: Callable[[EndpointId], bool] = lambda _: True,
     ) -> NDArray[np.int64]:
         """Return the rows that a window which began at `wall_ns` has to be learned from.
 
-        That are all where an endpoint of the table has `moved`.
+        That are all where an endpoint of the table has `moved`. Of an endpoint, `is_leaf_known`
+        says whether traces showed behind which leaf it is.
         """
         since_ns = self._since_ns.get(host)
         if since_ns is not None and not moved and wall_ns < since_ns + RELEARN_NS:
             before, whole = self._whole[host]
+            awaits = self._still(host, before, is_leaf_known)
+            done = whole if awaits is None else whole | awaits
             if paths is before:
-                return np.flatnonzero(~whole)
+                return np.flatnonzero(~done)
             same = paths.same(before)
             if len(same) != len(whole):
                 return np.flatnonzero(~same)
-            found = np.flatnonzero(~(same & whole))
+            found = np.flatnonzero(~(same & done))
             if not len(found):
                 self._whole[host] = paths, whole  # with itself a table is compared at once
             return found
@@ -97,7 +111,24 @@ class Learned:
         early_ns = crc32(host.encode()) * RELEARN_NS >> 32 if since_ns is None else 0
         self._since_ns[host] = wall_ns - early_ns
         self._whole[host] = paths, np.zeros(len(paths), np.bool_)
+        self._awaits.pop(host, None)
         return np.arange(len(paths))
+
+    def _still(
+        self, host: str, paths: PathTable, is_leaf_known: Callable[[EndpointId], bool]
+    ) -> NDArray[np.bool_] | None:
+        """Return which of a host's paths (n_paths,) wait for a leaf; None where none does."""
+        awaits = self._awaits.get(host)
+        if awaits is None:
+            return None
+        rows = np.flatnonzero(awaits)
+        source, target, _, reply = (each[rows] for each in paths.key[:4])
+        asked, place = met(np.where(reply != 0, source, target), len(paths.endpoints))
+        known = [is_leaf_known(paths.endpoints[each]) for each in asked.tolist()]
+        awaits[rows] = ~np.array(known, np.bool_)[place]
+        if not awaits.any():
+            del self._awaits[host]
+        return awaits
 
     def has_moved(self, host: str, paths: PathTable, roster: Registry) -> bool:
         """Return whether endpoints of a host's paths have another VTEP than when it last asked.
@@ -116,12 +147,26 @@ class Learned:
         )
 
     def take(
-        self, host: str, paths: PathTable, news: NDArray[np.int64], whole: NDArray[np.bool_]
+        self,
+        host: str,
+        paths: PathTable,
+        news: NDArray[np.int64],
+        whole: NDArray[np.bool_],
+        awaits: NDArray[np.bool_],
     ) -> None:
-        """Remember which of the news were learned to their end; all else was before."""
+        """Remember which of the news were learned to their end, or wait for a leaf.
+
+        All else was learned, or waits, as before.
+        """
         known = np.ones(len(paths), np.bool_)
-        known[news] = whole
+        waiting = self._awaits.pop(host, None)
+        if waiting is None or len(waiting) != len(paths):
+            waiting = np.zeros(len(paths), np.bool_)
+        known[news], waiting[news] = whole, awaits
+        known[waiting] = False
         self._whole[host] = paths, known
+        if waiting.any():
+            self._awaits[host] = waiting
 
 
 def learn(
@@ -142,7 +187,12 @@ def learn(
         return
     paths = learned.all_of(host, paths, wall_ns=wall_ns)
     moved = learned.has_moved(host, paths, roster)
-    news = learned.news(host, paths, wall_ns=wall_ns, moved=moved)
+
+    def is_leaf_known(endpoint: EndpointId) -> bool:
+        vtep = roster.vtep(endpoint)
+        return vtep is not None and topology.leaf(vtep) is not None
+
+    news = learned.news(host, paths, wall_ns=wall_ns, moved=moved, is_leaf_known=is_leaf_known)
     if not len(news):
         return
     # A host traces what its own endpoints send: probes of its flows, replies to others'.
@@ -157,4 +207,7 @@ def learn(
     mine = is_own[np.where(reply != 0, target, source)]
     whole = ~mine  # of what others send, nothing is learned however often it comes
     whole[mine] = topology.learn(paths, roster.vtep, which=news[mine], wall_ns=wall_ns)
-    learned.take(host, paths, news, whole)
+    awaits = ~whole
+    if awaits.any():
+        awaits[awaits] = topology.awaits(paths, news[awaits], roster.vtep)
+    learned.take(host, paths, news, whole, awaits)

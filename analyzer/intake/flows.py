@@ -233,6 +233,14 @@ class FlowNumbers:
         self._seen_ns[numbers] = np.maximum(self._seen_ns[numbers], seen_ns)
         return numbers
 
+    def numbers(
+        self,
+        endpoints: Sequence[EndpointId],
+        rows: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
+    ) -> NDArray[np.int64]:
+        """Return numbers (n,) of flows, new ones where they have none; `rows` as in `traced`."""
+        return self._numbers_of(self._keys(endpoints, *rows))
+
     def _restore(self, keys: NDArray[np.int64]) -> None:
         """Give numbers to all that have none yet, unless none is new or one stands there twice."""
         known = np.fromiter(self._numbers, np.int64, len(self._numbers))

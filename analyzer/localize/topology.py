@@ -172,6 +172,14 @@ class LearnedTopology:
             self._forget(self._traced.in_use())
         return whole
 
+    def awaits(self, paths: PathTable, which: Ints, underlay_of: UnderlayOf) -> Mask:
+        """Return (n,) which paths, taken in, tell nothing new until their receiver is traced from.
+
+        They are of directions that were never traced to their end: nobody knows which that is.
+        """
+        underlays = Memo[int, str | None](lambda place: underlay_of(paths.endpoints[place]))
+        return self._traced.awaits(paths, which, underlays)
+
     @property
     def sprays(self) -> bool:
         """Whether each packet takes a way of its own, so that no flow has one."""

@@ -130,6 +130,22 @@ class Traced:
         )
         return np.where(is_traced, complete, True), news
 
+    def awaits(
+        self, paths: PathTable, which: Ints, underlays: "Memo[int, str | None]"
+    ) -> Mask:
+        """Return (n,) which paths, taken in, are of directions of which no whole route is known.
+
+        And cannot be, since the receiver's leaf is not: it has traced nothing yet.
+        """
+        source, target, port, reply = (each[which] for each in paths.key[:4])
+        is_reply = np.not_equal(reply, 0)
+        asked, place = met(np.where(is_reply, source, target), len(paths.endpoints))
+        leaf_of = self.leaf_of.keys()
+        awaits: Mask = np.array([underlays[n] not in leaf_of for n in asked.tolist()])[place]
+        numbers = self.numbers.numbers(paths.endpoints, (source, target, port))
+        awaits &= self._taken.newest[is_reply.astype(np.int64), numbers] == NO_ROUTE
+        return awaits
+
     def _learn_leaves(
         self, paths: PathTable, sender: Places, route: Places, underlays: "Memo[int, str | None]"
     ) -> None:

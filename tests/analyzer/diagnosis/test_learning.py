@@ -150,6 +150,7 @@ def known(topology, table):
 
 
 ROWS = st.integers(0, 1000)
+CHANGES = st.dictionaries(ROWS, st.tuples(ROWS, st.integers(0, 5)), max_size=5)
 
 
 @given(st.lists(st.dictionaries(ROWS, st.tuples(ROWS, st.integers(0, 5)), max_size=5), max_size=6))
@@ -217,6 +218,42 @@ def known_state(topology):
     }
     seen = taken.since_ns.tolist(), taken.seen_ns.tolist()
     return columns, seen, earlier, known.links(), known.left, known.leaf_of
+
+
+@given(
+    st.lists(st.dictionaries(st.sampled_from(["h0", "h1", "h2", "h3"]), CHANGES), max_size=8),
+)
+def test_hosts_that_come_one_after_the_other_lead_to_the_same(windows):
+    """Of what waits for a leaf, only when a trace last showed it is another time."""
+    _, paths = fabric()
+    (topology, learned), naive = (Counting(), Learned()), Counting()
+    for window, hosts in enumerate(windows, start=1):
+        for host, rows in hosts.items():
+            table = changed(paths[host], rows)
+            take(learned, topology, host, table, window)
+            take(Learned(), naive, host, table, window)
+        (columns, (since, _), *rest), (columns_too, (since_too, _), *rest_too) = map(
+            known_state, (topology, naive)
+        )
+        assert (columns, since, rest) == (columns_too, since_too, rest_too)
+
+
+def test_paths_to_a_host_that_traced_nothing_wait_until_it_does():
+    _, paths = fabric()
+    topology, learned = Counting(), Learned()
+    others = [host for host in paths if host != HOST]
+    given = []
+    for window, hosts in enumerate([others, others, others, [HOST], others, others]):
+        for host in hosts:
+            take(learned, topology, host, paths[host], window)
+        given.append(topology.given)
+        topology.given = 0
+    every = sum(len(paths[host]) for host in others)
+    # The first to come knew no other's leaf, either; then all wait for the one that is missing.
+    assert given[0] == every
+    assert given[2] == given[5] == 0
+    assert 0 < given[1] < every
+    assert 0 < given[4] < every
 
 
 def test_of_paths_that_differ_from_unknown_ones_what_is_said_is_learned():
