@@ -97,21 +97,16 @@ class Learned:
         if since_ns is not None and not moved and wall_ns < since_ns + RELEARN_NS:
             before, whole = self._whole[host]
             awaits = self._still(host, before, is_leaf_known)
-            done = whole if awaits is None else whole | awaits
-            if paths is before:
-                return np.flatnonzero(~done)
-            same = paths.same(before)
-            if len(same) != len(whole):
-                return np.flatnonzero(~same)
-            found = np.flatnonzero(~(same & done))
-            if not len(found):
-                self._whole[host] = paths, whole  # with itself a table is compared at once
-            return found
+            if paths is not before:
+                at = paths.found_in(before)
+                whole = _carried(whole, at)
+                awaits = None if awaits is None else _carried(awaits, at)
+                self._keep(host, paths, whole, awaits)
+            return np.flatnonzero(~(whole if awaits is None else whole | awaits))
         # Without the difference all hosts would be learned again in one and the same window.
         early_ns = crc32(host.encode()) * RELEARN_NS >> 32 if since_ns is None else 0
         self._since_ns[host] = wall_ns - early_ns
-        self._whole[host] = paths, np.zeros(len(paths), np.bool_)
-        self._awaits.pop(host, None)
+        self._keep(host, paths, np.zeros(len(paths), np.bool_), None)
         return np.arange(len(paths))
 
     def _still(
@@ -126,8 +121,6 @@ class Learned:
         asked, place = met(np.where(reply != 0, source, target), len(paths.endpoints))
         known = [is_leaf_known(paths.endpoints[each]) for each in asked.tolist()]
         awaits[rows] = ~np.array(known, np.bool_)[place]
-        if not awaits.any():
-            del self._awaits[host]
         return awaits
 
     def has_moved(self, host: str, paths: PathTable, roster: Registry) -> bool:
@@ -158,15 +151,31 @@ class Learned:
 
         All else was learned, or waits, as before.
         """
-        known = np.ones(len(paths), np.bool_)
-        waiting = self._awaits.pop(host, None)
-        if waiting is None or len(waiting) != len(paths):
-            waiting = np.zeros(len(paths), np.bool_)
-        known[news], waiting[news] = whole, awaits
-        known[waiting] = False
-        self._whole[host] = paths, known
-        if waiting.any():
-            self._awaits[host] = waiting
+        known = self._whole[host][1].copy()
+        known[news] = whole
+        waiting = self._awaits.get(host)
+        waiting = np.zeros(len(paths), np.bool_) if waiting is None else waiting
+        waiting[news] = awaits
+        self._keep(host, paths, known, waiting)
+
+    def _keep(
+        self,
+        host: str,
+        paths: PathTable,
+        whole: NDArray[np.bool_],
+        awaits: NDArray[np.bool_] | None,
+    ) -> None:
+        self._whole[host] = paths, whole
+        if awaits is not None and awaits.any():
+            self._awaits[host] = awaits
+        else:
+            self._awaits.pop(host, None)
+
+
+def _carried(of: NDArray[np.bool_], at: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return (n,) what `of` says of the rows `at` which these were before; False at NOWHERE."""
+    carried: NDArray[np.bool_] = np.append(of, False)[at]  # which NOWHERE is the place of
+    return carried
 
 
 def learn(

@@ -29,6 +29,9 @@ MAX_ROUTERS = 1 << 16
 """Most different ones. Chosen: a router answers from each of its interfaces with another address,
 which are 33,000 where 64 spines and 512 leaves are crossed."""
 
+NOWHERE = -1
+"""Place of a path that a table does not have."""
+
 _KEY = ("source", "target", "source_port", "reply", "outer_port")
 _NOTHING = astuple(PathColumns())[:-1]
 _NO_ROWS = tuple(columns(PathColumns(), _KEY, 0).values()), column(PathColumns(), "route")
@@ -90,25 +93,30 @@ class PathTable:
             for source, target, port, reply, outer, route in zip(*chosen, strict=True)
         ]
 
-    def same(self, other: "PathTable") -> NDArray[np.bool_]:
-        """Return which rows (n_paths,) say what those in the same places of `other` say."""
+    def found_in(self, other: "PathTable") -> NDArray[np.int64]:
+        """Return the rows (n_paths,) of `other` that say the same, NOWHERE where none does.
+
+        An agent says its paths in the order in which it met their flows: where one is gone, all
+        that come after it have other places.
+        """
         if self is other:
-            return np.ones(len(self), np.bool_)
-        if self.endpoints != other.endpoints or len(self) != len(other):
-            return np.zeros(len(self), np.bool_)
-        same: NDArray[np.bool_]
-        if self.routes == other.routes:
-            same = self.route == other.route
-        else:
-            number: dict[tuple[str, ...], int] = {}
-            ours, theirs = (
-                np.array([number.setdefault(hops, len(number)) for hops in each.routes], np.int64)
-                for each in (self, other)
-            )
-            same = ours[self.route] == theirs[other.route]
-        for mine, others in zip(self.key, other.key, strict=True):
-            same &= mine == others
-        return same
+            return np.arange(len(self))
+        ends = _comparable(self.endpoints, other.endpoints)
+        routes = _comparable(self.routes, other.routes)
+        both = zip((self, other), ends, routes, strict=True)
+        (mine, shown), (theirs, shown_there) = (_packed(*each) for each in both)
+        many = min(len(mine), len(theirs))
+        found = np.full(len(mine), NOWHERE)
+        is_same = (mine[:many] == theirs[:many]) & (shown[:many] == shown_there[:many])
+        found[:many][is_same] = np.flatnonzero(is_same)
+        rest = np.flatnonzero(found == NOWHERE)
+        if len(rest) and len(theirs):
+            order = theirs.argsort()
+            place = np.minimum(theirs.searchsorted(mine[rest], sorter=order), len(theirs) - 1)
+            at = order[place]
+            is_same = (theirs[at] == mine[rest]) & (shown_there[at] == shown[rest])
+            found[rest[is_same]] = at[is_same]
+        return found
 
 
 class PathBase:
@@ -176,6 +184,36 @@ def paths_of(summary: Summary) -> PathTable:
     if len(route) > MAX_ROWS:
         raise RemoteProtocolError(f"{len(route)} paths of a host; {MAX_ROWS} at most")
     return PathTable(summary.endpoints, paths.routes, key, route, paths.whole_ns)
+
+
+def _comparable(
+    mine: tuple[T, ...], theirs: tuple[T, ...]
+) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
+    """Return for the items of two tables numbers that are the same for the same ones.
+
+    None twice where their places are: one table begins as the other one is.
+    """
+    many = min(len(mine), len(theirs))
+    if mine is theirs or mine[:many] == theirs[:many]:
+        return None, None
+    number: dict[T, int] = {}
+    one, other = (
+        np.array([number.setdefault(each, len(number)) for each in items], np.int64)
+        for items in (mine, theirs)
+    )
+    return one, other
+
+
+def _packed(
+    paths: PathTable, end: NDArray[np.int64] | None, route: NDArray[np.int64] | None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (n_paths,) one number for whose each path is, and one for what it shows."""
+    source, target, port, reply, outer = (each.astype(np.int64) for each in paths.key)
+    if end is not None:
+        source, target = end[source], end[target]
+    shown = paths.route.astype(np.int64) if route is None else route[paths.route]
+    # Two tables together have at most twice as many endpoints as one.
+    return ((source << 17 | target) << 16 | port) << 1 | (reply != 0), outer << 17 | shown
 
 
 def _first(of: Sequence[T]) -> dict[T, int]:

@@ -130,9 +130,7 @@ class Traced:
         )
         return np.where(is_traced, complete, True), news
 
-    def awaits(
-        self, paths: PathTable, which: Ints, underlays: "Memo[int, str | None]"
-    ) -> Mask:
+    def awaits(self, paths: PathTable, which: Ints, underlays: "Memo[int, str | None]") -> Mask:
         """Return (n,) which paths, taken in, are of directions of which no whole route is known.
 
         And cannot be, since the receiver's leaf is not: it has traced nothing yet.

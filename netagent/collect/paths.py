@@ -47,7 +47,8 @@ class PathNews:
     def of(self, traced: Iterable[TracedPath], *, start_ns: int) -> PathsToSay:
         """Return what the summary says of a window that began at `start_ns` (Unix time).
 
-        Paths of which one is gone are said anew, all of them.
+        Of one that is gone nothing is said until all are said again: of a host some port that roams
+        goes in nearly every window.
         """
         paths = {(each.flow, each.reply): each for each in traced}
         news = [each for key, each in paths.items() if self._whole.get(key) != each]
@@ -56,7 +57,6 @@ class PathNews:
             or self._minute(start_ns) != self._minute(self._whole_ns)
             or start_ns <= self._whole_ns
             or 2 * len(news) > len(paths)
-            or self._whole.keys() - paths.keys()
         ):
             self._whole, self._whole_ns = paths, start_ns
             return PathsToSay(tuple(paths.values()))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.diagnosis.learning import RELEARN_NS, Learned, learn
-from analyzer.intake.paths import paths_of
+from analyzer.intake.paths import NOWHERE, paths_of
 from analyzer.localize.topology import LearnedTopology
 from analyzer.roster.registry import HELD_NS, Registry
 from analyzer.simulate.agents import Agents
@@ -140,6 +140,23 @@ def test_a_path_that_ends_early_is_learned_alone_and_again():
     assert topology.given == 2
 
 
+def test_where_a_path_is_gone_the_others_are_not_learned_again():
+    _, paths = fabric()
+    topology, learned = begun()
+    table, window = paths[HOST], 1
+    while not topology.given:
+        window += 1
+        take(learned, topology, HOST, table, window)
+    topology.given = 0
+    rows = [*range(2, len(table)), 0]
+    fewer = replace(table, key=tuple(each[rows] for each in table.key), route=table.route[rows])
+    for later in (1, 2):
+        take(learned, topology, HOST, fewer, window + later)
+    assert topology.given == 0
+    take(learned, topology, HOST, table, window + 3)  # one that comes is learned alone
+    assert topology.given == 1
+
+
 def known(topology, table):
     """Return what a topology says of the flows of a table."""
     rows = table.rows(np.arange(len(table)))
@@ -197,7 +214,7 @@ def test_what_differs_leads_to_the_same_as_all_of_it(windows):
         take(of, known, HOST, paths[HOST], 2)
     for window, rows in enumerate(windows, start=3):
         table = changed(paths[HOST], rows)
-        differ = ~table.same(paths[HOST])
+        differ = table.found_in(paths[HOST]) == NOWHERE
         news = replace(
             table, key=tuple(each[differ] for each in table.key), route=table.route[differ],
             whole_ns=base_ns,
@@ -266,7 +283,7 @@ def test_of_paths_that_differ_from_unknown_ones_what_is_said_is_learned():
     take(learned, topology, HOST, few, 2)
     assert topology.given == 3
     take(learned, topology, HOST, paths[HOST], 3)
-    assert topology.given == 3 + len(paths[HOST])
+    assert topology.given == len(paths[HOST])  # those three were learned
 
 
 def test_what_comes_after_later_windows_says_nothing_of_where_flows_go_now():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from analyzer.intake import paths
-from analyzer.intake.paths import MAX_SINCE_NS, PathBase, paths_of
+from analyzer.intake.paths import MAX_SINCE_NS, NOWHERE, PathBase, paths_of
 from netagent.collect.paths import PathsToSay, TracedPath
 from netagent.collect.windows import WindowTally
 from netagent.model.endpoint import MAX_TEXT
@@ -98,18 +98,29 @@ def test_a_router_has_no_page_for_a_name():
             assert rows_of(TracedPath(FLOW, reply=False, outer_port=1, hops=("x" * length,)))
 
 
-@given(st.lists(TRACED, max_size=4), st.lists(TRACED, max_size=4))
-def test_same_are_those_that_stand_alike_in_the_same_place(ours, theirs):
+@given(st.lists(TRACED, max_size=5), st.lists(TRACED, max_size=5))
+def test_a_path_is_found_wherever_another_table_says_the_same(ours, theirs):
     tables = [paths_of(summary_of(*each)) for each in (ours, theirs)]
     rows, others = (table.rows(np.arange(len(table))) for table in tables)
-    same = tables[0].same(tables[1])
-    assert len(same) == len(rows)
-    # Other endpoints in the table or another length: nothing is said.
-    for is_same, row, other in zip(same, rows, others, strict=False):
-        assert not is_same or row == other
-    assert tables[0].same(tables[0]).all()
-    if len(rows) == len(others) and tables[0].endpoints == tables[1].endpoints:
-        assert same.tolist() == [row == other for row, other in zip(rows, others, strict=True)]
+    found = tables[0].found_in(tables[1]).tolist()
+    for at, row in zip(found, rows, strict=True):
+        assert at == NOWHERE or others[at] == row
+        # Who says two things of one direction is found by one of them, at least.
+        twice = [each for each in others if (each.flow, each.reply) == (row.flow, row.reply)]
+        assert at != NOWHERE or row not in others or len(twice) > 1
+    assert tables[0].found_in(tables[0]).tolist() == list(range(len(rows)))
+
+
+def test_paths_behind_one_that_is_gone_are_found_in_their_new_places():
+    ways = [
+        TracedPath(
+            replace_table(FLOW, source_port=n), reply=False, outer_port=n, hops=("x", str(n))
+        )
+        for n in range(6)
+    ]
+    before, after = (paths_of(summary_of(*each)) for each in (ways, [*ways[2:], ways[0]]))
+    assert after.found_in(before).tolist() == [2, 3, 4, 5, 0]
+    assert before.found_in(after).tolist() == [4, NOWHERE, 0, 1, 2, 3]
 
 
 def as_dict(table):

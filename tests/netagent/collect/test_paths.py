@@ -53,11 +53,15 @@ def test_what_differs_is_said_until_all_is_said_again():
     assert news.of(PATHS, start_ns=start_ns + 3 * WIDTH_NS) == PathsToSay((), start_ns)
 
 
-def test_a_path_that_is_gone_and_a_clock_set_back_have_all_said_anew():
-    news, start_ns = begun()
-    assert news.of(PATHS[1:], start_ns=start_ns + WIDTH_NS) == PathsToSay(tuple(PATHS[1:]))
+def test_a_clock_set_back_has_all_said_anew():
     news, start_ns = begun()
     assert news.of(PATHS, start_ns=start_ns - WIDTH_NS) == PathsToSay(tuple(PATHS))
+
+
+def test_a_path_that_is_gone_has_nothing_said_until_all_is_said_again():
+    news, start_ns = begun()
+    said = [news.of(PATHS[1:], start_ns=start_ns + n * WIDTH_NS) for n in range(1, 13)]
+    assert said == [*[PathsToSay((), start_ns)] * 11, PathsToSay(tuple(PATHS[1:]))]
 
 
 @given(st.lists(st.dictionaries(st.integers(0, 5), st.sampled_from([None, "x", "y"])), max_size=30))
@@ -75,4 +79,9 @@ def test_whoever_lays_news_over_what_they_differ_from_has_all(windows):
             rows = heard[said.whole_ns] | rows
         else:
             heard[start_ns] = rows
-        assert rows == {(each.flow, each.reply): each for each in paths.values()}
+        there = {(each.flow, each.reply): each for each in paths.values()}
+        assert {key: rows[key] for key in there} == there
+        # What is gone is the only other.
+        assert rows.keys() == there.keys() | (
+            heard[said.whole_ns].keys() if said.whole_ns else set()
+        )
