@@ -211,9 +211,10 @@ def learn(
         for record in roster.endpoints_of(host)
         if not roster.is_at(record.endpoint.underlay, besides=host)
     }
-    is_own = np.array([each in own for each in map(_NAME, paths.endpoints)], np.bool_)
     source, target, _, reply = (each[news] for each in paths.key[:4])
-    mine = is_own[np.where(reply != 0, target, source)]
+    senders, place = met(np.where(reply != 0, target, source), len(paths.endpoints))
+    names = (_NAME(paths.endpoints[each]) for each in senders.tolist())
+    mine = np.array([each in own for each in names], np.bool_)[place]
     whole = ~mine  # of what others send, nothing is learned however often it comes
     whole[mine] = topology.learn(paths, roster.vtep, which=news[mine], wall_ns=wall_ns)
     awaits = ~whole

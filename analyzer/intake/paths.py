@@ -3,6 +3,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import is_
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -31,6 +32,8 @@ which are 33,000 where 64 spines and 512 leaves are crossed."""
 
 NOWHERE = -1
 """Place of a path that a table does not have."""
+
+Numbering = tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]
 
 _KEY = ("source", "target", "source_port", "reply", "outer_port")
 _NOTHING = astuple(PathColumns())[:-1]
@@ -139,12 +142,16 @@ class PathBase:
         if known_ends is None:  # cost follows the news from the second time on
             known_ends = self._ends = _first(paths.endpoints)
             self._routes, self._places = _first(paths.routes), _first(_keys(paths.key))
-        ends, end_at = _joined(paths.endpoints, known_ends, news.endpoints)
+        ends, end_at = paths.endpoints, None
+        if news.endpoints is not ends:
+            ends, end_at = _joined(ends, known_ends, news.endpoints)
         routes, route_at = _joined(paths.routes, self._routes, news.routes)
         if max(len(ends), len(routes)) > 1 << 16:
             return None
-        row = np.array(end_at, np.uint16)
-        theirs = (row[news.key[0]], row[news.key[1]], *news.key[2:])
+        theirs = news.key
+        if end_at is not None:
+            row = np.array(end_at, np.uint16)
+            theirs = (row[news.key[0]], row[news.key[1]], *news.key[2:])
         lacking: dict[int, int] = {}
         at: list[int] = []
         for key in _keys(theirs):
@@ -186,19 +193,20 @@ def paths_of(summary: Summary) -> PathTable:
     return PathTable(summary.endpoints, paths.routes, key, route, paths.whole_ns)
 
 
-def _comparable(
-    mine: tuple[T, ...], theirs: tuple[T, ...]
-) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]:
-    """Return for the items of two tables numbers that are the same for the same ones.
+def _comparable(mine: tuple[T, ...], theirs: tuple[T, ...]) -> Numbering:
+    """Return numbers (n,) for the items of two tables; the same for none but the same ones.
 
-    None twice where their places are: one table begins as the other one is.
+    None twice where their places are such.
     """
-    many = min(len(mine), len(theirs))
-    if mine is theirs or mine[:many] == theirs[:many]:
+    if mine is theirs:
+        return None, None
+    alike = list(map(is_, mine, theirs))  # what is laid over one table begins with the same objects
+    many = len(alike) if all(alike) else alike.index(False)
+    if many in (len(mine), len(theirs)):
         return None, None
     number: dict[T, int] = {}
     one, other = (
-        np.array([number.setdefault(each, len(number)) for each in items], np.int64)
+        np.array([*range(many), *(number.setdefault(e, many + len(number)) for e in items[many:])])
         for items in (mine, theirs)
     )
     return one, other

@@ -148,13 +148,14 @@ class Traced:
         self, paths: PathTable, sender: Places, route: Places, underlays: "Memo[int, str | None]"
     ) -> None:
         """Take the first router of each sender's last path."""
-        answers = np.array([bool(hops and hops[0]) for hops in paths.routes], np.bool_)
-        mine = answers[route]
-        last = dict(zip(sender[mine].tolist(), route[mine].tolist(), strict=True))
-        for place, number in last.items():
-            underlay = underlays[place]
+        asked, place = met(route, len(paths.routes))
+        first = [hops[0] if hops else "" for hops in (paths.routes[n] for n in asked.tolist())]
+        mine = np.array(list(map(bool, first)), np.bool_)[place]
+        last = dict(zip(sender[mine].tolist(), place[mine].tolist(), strict=True))
+        for who, number in last.items():
+            underlay = underlays[who]
             if underlay is not None:
-                self.leaf_of[underlay] = paths.routes[number][0]
+                self.leaf_of[underlay] = first[number]
 
     def _reaches(self, shown: Rows, receiver: Places, underlays: "Memo[int, str | None]") -> Mask:
         """Return (n,) which routes end at the leaf that the receiver's own traces begin with."""

@@ -16,7 +16,7 @@ from analyzer.simulate.answers import Counting
 from analyzer.simulate.bursts import Bursts
 from analyzer.simulate.churn import Churn
 from analyzer.simulate.clocks import SteppedClock
-from analyzer.simulate.clos import PORTS, Clos, Ints
+from analyzer.simulate.clos import FIRST_PORT, PORTS, Clos, Ints
 from analyzer.simulate.failures import SECOND, Failure
 from analyzer.simulate.harm import Harm
 from analyzer.simulate.measured import Bools, Columns, Floats, Probes, Runs, columns_of
@@ -83,6 +83,10 @@ class Agents:
     spray: bool = False
     """Whether each packet takes a way of its own."""
     churn: Churn | None = None
+    rotate: int = 0
+    """Windows after which an RNIC exchanges the last of its source ports, each in its own window;
+    0: never, as by RDMA. What was traced of the old one agents say for two minutes more, and these
+    do not."""
 
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng([self.seed, 1])
@@ -183,6 +187,8 @@ class Agents:
         start_ns, until_ns = self.now_ns, self.now_ns + WIDTH_NS
         if self.churn is not None:
             self._churned(self.churn, start_ns)
+        if self.rotate and self.window_number:
+            self._exchange()
         self.window_number += 1
         probes = self._sent(start_ns)
         mine, stepped = self._divided(probes)
@@ -198,6 +204,16 @@ class Agents:
         for host, clock in self._clocks.items():
             summaries += self._of_stepped(host, clock, stepped[host], until_ns)
         return summaries
+
+    def _exchange(self) -> None:
+        """Let the RNICs whose turn it is probe from another port."""
+        turn, clos = self.window_number, self.clos
+        due = np.flatnonzero((self._rotation + turn) % self.rotate == 0)
+        flows = clos.exchange(due, FIRST_PORT + PORTS + turn % 20_000, self.routing.turned)
+        self._base[flows], self._hash[flows] = self._drawn(len(flows))
+        self._runs.run[flows] = 0
+        self._messages.exchanged(flows)
+        self.routing.moved()
 
     def _sent(self, start_ns: int) -> Probes:
         """Return all probes of a window, and what became of them."""

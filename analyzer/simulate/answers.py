@@ -8,7 +8,7 @@ from statistics import median
 import numpy as np
 from msgspec import structs
 
-from analyzer.simulate.clos import FIRST_PORT, PORTS, Clos, Route
+from analyzer.simulate.clos import PORTS, Clos, Route
 from analyzer.simulate.failures import Effect
 from analyzer.simulate.routing import DEAD, Routing
 from netagent.model.ids import EndpointId
@@ -41,7 +41,9 @@ class Counting:
     def path(self, request: PathRequest) -> PathReply:
         """Return what is counted on the way of a flow."""
         flow = PORTS * self._pair(request.source, request.target)
-        flow += request.source_port - FIRST_PORT
+        ports = self.clos.port[flow : flow + PORTS].tolist()
+        # That of a port that was exchanged since is the one in its place.
+        flow += ports.index(request.source_port) if request.source_port in ports else PORTS - 1
         if self.routing.spray is not None:
             ways = self.routing.ways(flow)
             return PathReply(paths=(self._counted(request, self.routing.spray.mixed(ways), ways),))

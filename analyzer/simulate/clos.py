@@ -62,6 +62,8 @@ class Clos:
     there: Ints = field(init=False)
     """(n_flows,): row of `routes`; of the replies in `back`."""
     back: Ints = field(init=False)
+    port: Ints = field(init=False)
+    """(n_flows,): source port."""
     source: Ints = field(init=False)
     """(n_pairs,): RNIC; flows PORTS * n to PORTS * n + 3 are of pair n."""
     target: Ints = field(init=False)
@@ -81,7 +83,7 @@ class Clos:
         self.task_of[order] = np.arange(self.shape.hosts) // (
             self.shape.replicas * self.shape.stages
         )
-        self.source = self.target = self.there = self.back = np.empty(0, np.int64)
+        self.source = self.target = self.there = self.back = self.port = np.empty(0, np.int64)
         self._lay(np.empty(0, np.int64))
 
     def place(self, task_of: Ints, without: frozenset[str] = frozenset()) -> Ints:
@@ -121,7 +123,27 @@ class Clos:
                 for flow, draw in zip(new.tolist(), draws[reply].tolist(), strict=True)
             ]
         self.there, self.back = made
+        ports = FIRST_PORT + np.arange(len(stays)) % PORTS
+        ports[stays] = self.port[was]
+        self.port = ports
         return old
+
+    def exchange(self, rnics: Ints, port: int, without: frozenset[str] = frozenset()) -> Ints:
+        """Let the last flow of each pair of these RNICs come from `port`, and go other ways.
+
+        Return the flows.
+        """
+        counts = np.diff(self.first_pair)[rnics]
+        first = np.repeat(self.first_pair[rnics] - np.cumsum(counts) + counts, counts)
+        flows = PORTS * (first + np.arange(int(counts.sum()))) + PORTS - 1
+        self.port[flows] = port
+        draws = self._rng.integers(1 << 30, size=(2, len(flows)))
+        for reply, rows in enumerate((self.there, self.back)):
+            rows[flows] = [
+                self.route(flow, draw, reply=bool(reply), without=without)
+                for flow, draw in zip(flows.tolist(), draws[reply].tolist(), strict=True)
+            ]
+        return flows
 
     @property
     def tasks(self) -> list[str]:
@@ -251,9 +273,9 @@ class Clos:
 
     def flow(self, number: int) -> FlowId:
         """Return the identity of a flow."""
-        pair, port = divmod(number, PORTS)
+        pair = number // PORTS
         a, b = (self.endpoints[int(each[pair])].id for each in (self.source, self.target))
-        return FlowId(a, b, FIRST_PORT + port)
+        return FlowId(a, b, int(self.port[number]))
 
     def number(self, endpoint: EndpointId) -> int:
         """Return the number of an endpoint's RNIC."""

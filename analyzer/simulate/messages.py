@@ -8,7 +8,8 @@ from zlib import crc32
 import numpy as np
 
 from analyzer.intake.columns import packed
-from analyzer.simulate.clos import FIRST_PORT, PORTS, Clos, Ints, Route
+from analyzer.intake.paths import NOWHERE, PathTable
+from analyzer.simulate.clos import PORTS, Clos, Ints, Route
 from analyzer.simulate.measured import HISTOGRAM, Columns, in_order
 from analyzer.simulate.routing import Routing
 from netagent.model.ids import EndpointId
@@ -21,6 +22,11 @@ MEASURED = (
     "max_ns", "mean_ln", "var_ln", "prober_ns", "responder_ns", "hist_len",
 )  # fmt: skip
 """Columns with an item per flow."""
+
+_KEY = (
+    ("source", "<u2"), ("target", "<u2"), ("source_port", "<u2"), ("reply", "u1"),
+    ("outer_port", "<u2"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,9 @@ class Messages:
         self._tables = [self._table(host) for host in range(clos.shape.hosts)]
         self._paths: list[tuple[int, PathColumns] | None] = [None] * clos.shape.hosts
         """What each host traced, with the version of the routing that it shows."""
+        self._met = np.zeros(clos.flows, np.int64)
+        """(n_flows,): how many exchanges of ports there were before agents met a flow."""
+        self._exchanges = 0
         self._whole: dict[int, tuple[int, PathColumns]] = {}
         """Host -> start of the newest window in which it said all of its paths, and these."""
 
@@ -66,11 +75,16 @@ class Messages:
         rows = in_order(
             {name: columns[name][mine] for name in MEASURED}
             | {name: columns[name][entries] for name in HISTOGRAM}
-            | {"flow": flow, "source_port": FIRST_PORT + flow % PORTS}
+            | {"flow": flow, "source_port": self._clos.port[columns["flow"][mine]]}
         )
         pair = rows.pop("flow") // PORTS
         rows |= {"source": table.source[pair], "target": table.target[pair]}
         return FlowColumns(**{name: packed(FlowColumns, name, rows[name]) for name in rows})
+
+    def exchanged(self, flows: Ints) -> None:
+        """Note that these flows have another port: agents met them after all others."""
+        self._exchanges += 1
+        self._met[flows] = self._exchanges
 
     def paths(self, host: int, start_ns: int) -> PathColumns:
         """Return what a host says of its paths in a window, as `netagent.collect.paths` has it."""
@@ -112,12 +126,14 @@ class Messages:
         flow = np.concatenate([own, others])
         reply = np.repeat([0, 1], [len(own), len(others)])
         route, routes = self._routes(own, others)
+        order = self._met[flow].argsort(kind="stable")
+        flow, reply, route = flow[order], reply[order], route[order]
         ends = [table.row[each[flow // PORTS]] for each in (clos.source, clos.target)]
         return PathColumns(
             source=ends[0].astype("<u2").tobytes(), target=ends[1].astype("<u2").tobytes(),
-            source_port=(FIRST_PORT + flow % PORTS).astype("<u2").tobytes(),
+            source_port=clos.port[flow].astype("<u2").tobytes(),
             reply=reply.astype("u1").tobytes(),
-            outer_port=(1_024 + flow % 60_000).astype("<u2").tobytes(),
+            outer_port=(1_024 + (flow + 31 * self._met[flow]) % 60_000).astype("<u2").tobytes(),
             route=route.astype("<u2").tobytes(), routes=routes,
         )  # fmt: skip
 
@@ -139,26 +155,21 @@ class Messages:
 
 
 def _differing(paths: PathColumns, others: PathColumns) -> Ints:
-    """Return the rows that show another route than the same rows of `others`."""
-    number: dict[Route, int] = {}
+    """Return the rows that `others` does not say."""
     mine, theirs = (
-        np.array([number.setdefault(route, len(number)) for route in each.routes])[
-            np.frombuffer(each.route, "<u2")
-        ]
+        PathTable(
+            (), each.routes,
+            tuple(np.frombuffer(getattr(each, name), dtype) for name, dtype in _KEY),
+            np.frombuffer(each.route, "<u2"),
+        )
         for each in (paths, others)
-    )
-    return np.flatnonzero(mine != theirs)
+    )  # fmt: skip
+    return np.flatnonzero(mine.found_in(theirs) == NOWHERE)
 
 
 def _only(paths: PathColumns, rows: Ints, whole_ns: int) -> PathColumns:
     """Return some rows, as what differs from an earlier window."""
-    chosen = {
-        name: np.frombuffer(getattr(paths, name), dtype)[rows]
-        for name, dtype in (
-            ("source", "<u2"), ("target", "<u2"), ("source_port", "<u2"), ("reply", "u1"),
-            ("outer_port", "<u2"),
-        )
-    }  # fmt: skip
+    chosen = {name: np.frombuffer(getattr(paths, name), dtype)[rows] for name, dtype in _KEY}
     used, route = np.unique(np.frombuffer(paths.route, "<u2")[rows], return_inverse=True)
     return PathColumns(
         **{name: each.tobytes() for name, each in chosen.items()},

@@ -40,6 +40,7 @@ from netagent.model.topology import DeclaredTopology
 from netagent.wire.codec import deflated, encode
 from tests.bench.fleet.run import rss_mib
 from tests.bench.judging import ingested_s
+from tests.bench.windows import ROTATE
 from tests.campaign.apart import beside
 
 T = TypeVar("T")
@@ -105,7 +106,7 @@ class Life:
         hosts = self.rnics // RAILS
         spines = 8 if self.rnics < 4_096 else 32
         self.clos = Clos(self.shape or Shape(hosts, RAILS, hosts_per_segment=16, spines=spines), 1)
-        self.agents = Agents(self.clos, 1)
+        self.agents = Agents(self.clos, 1, rotate=ROTATE)
         self.registry = Registry()
         for message in self.agents.registrations():
             self.registry.apply(message, 0)

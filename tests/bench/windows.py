@@ -30,6 +30,8 @@ HOSTS_LN = 9.9, 10.3
 """Means of ln(ns) of what probers and responders take."""
 HOSTS_PER_LEAF = 16
 SPINES = 8
+ROTATE = 36
+"""Windows after which an endpoint exchanges one of its ports: agents' default is three minutes."""
 WARM_WINDOWS = 12
 """Windows after which agents have traced what they probe."""
 

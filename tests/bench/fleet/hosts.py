@@ -32,6 +32,7 @@ from netagent.wire.messages import PathRequest, Registered, Registration, Summar
 from netagent.wire.roster import Update
 from tests.bench.fleet.again import Again
 from tests.bench.receiving import START, Host, Refused
+from tests.bench.windows import ROTATE
 from tests.campaign.apart import beside
 from tests.campaign.episode import Truth
 
@@ -119,7 +120,7 @@ class Fleet:
             spines=8 if self.load.rnics < 4_096 else 32,
         )  # fmt: skip
         self.clos = Clos(shape, self.load.seed)
-        self.agents = Agents(self.clos, self.load.seed)
+        self.agents = Agents(self.clos, self.load.seed, rotate=ROTATE)
         self.delivered = Delivered()
         self._origin: dict[int, int] = {}
         """Window -> when it was made to begin."""
