@@ -14,8 +14,10 @@ Nothing here does I/O, reads a clock or logs; all instants are Unix nanoseconds 
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import Protocol
 
 from analyzer.detect.arrival import AFTER_NS, Arrival
@@ -31,9 +33,10 @@ from analyzer.detect.masked import Masked as MaskedFaults
 from analyzer.detect.silence import Silence
 from analyzer.diagnosis.holders import Holders
 from analyzer.diagnosis.incidents import IncidentBook
-from analyzer.diagnosis.learning import Learned, learn
+from analyzer.diagnosis.learning import Learned, News, learn, news_of
 from analyzer.diagnosis.rhythms import Rhythms
 from analyzer.intake.flows import FlowNumbers
+from analyzer.intake.paths import PathTable
 from analyzer.intake.table import NOBODY, Owners, WindowTable, joined
 from analyzer.intake.take import Taken, take, take_all
 from analyzer.intake.windows import AHEAD_NS, GRACE_NS, Watermarks, WindowState
@@ -90,6 +93,10 @@ LOCALIZERS: tuple[Callable[[Context], Localizer], ...] = (
 is inferred. What controllers say comes last of what is stated, as hosts know themselves best. Last
 of all who asks for what disturbs hosts, where all that left trouble open."""
 
+FEW_NEWS, LEARNED_AT_ONCE = 64, 64
+"""Most new paths of a host that are learned together with others', and most hosts of these. Chosen:
+of as many, what numpy takes for each call is most; they are learned by the next step in any case.
+"""
 SETTLE_NS = 3_000_000_000
 """Nanoseconds that an endpoint must be registered before a window to be judged in it. Chosen:
 unfinished network stacks lose probes; longer leaves new endpoints unjudged."""
@@ -207,6 +214,8 @@ class Diagnosis:
 
     _hurried_until_ns = 0
     """Until when walks are given less time than a window has."""
+    _to_learn: Mapping[str, News] = {}
+    """Hosts with few news of paths, all of one window, which are learned together."""
 
     def __init__(
         self,
@@ -334,6 +343,7 @@ class Diagnosis:
 
         It is as of the newest step: what came later may lie before whoever ingests it.
         """
+        self.learn_waiting()
         return self._topology.save(self._ingested_ns) if self._ingested_ns else None
 
     def adopt_routes(self, saved: SavedRoutes) -> None:
@@ -366,23 +376,35 @@ class Diagnosis:
             found[n] = each
         return found
 
-    def ingest(self, summary: Summary, now_ns: int, taken: Taken | None = None) -> Taken:
+    def ingest(
+        self, summary: Summary, now_ns: int, taken: Taken | None = None, *, may_wait: bool = False
+    ) -> Taken:
         """Take a stored summary, received at `now_ns`; return it decoded, as it may be already.
 
-        Raises RemoteProtocolError where it is odd; then nothing of it was taken.
+        Its paths `may_wait`, to be learned with others' by `learn_waiting`. Raises
+        RemoteProtocolError where it is odd; then nothing of it was taken.
         """
         if self._new_flows[summary.host] > MAX_NEW_FLOWS:
             raise RemoteProtocolError(
                 f"more than {MAX_NEW_FLOWS} new flows or routes in ten minutes"
             )
+        with self._counting({summary.host: MAX_NEW_FLOWS}):
+            return self._ingest(summary, now_ns, taken, may_wait=may_wait)
+
+    @contextmanager
+    def _counting(self, hosts: Mapping[str, int]) -> Iterator[None]:
+        """Charge these hosts with what becomes known meanwhile, each with so much at most."""
         known = self._numbers.known_parts + self._topology.known_parts
         try:
-            return self._ingest(summary, now_ns, taken)
+            yield
         finally:
             more = self._numbers.known_parts + self._topology.known_parts - known
-            self._new_flows[summary.host] += max(0, more)  # others may have been forgotten
+            for host, most in hosts.items() if more > 0 else ():  # others may have been forgotten
+                self._new_flows[host] += min(more, most)
 
-    def _ingest(self, summary: Summary, now_ns: int, taken: Taken | None) -> Taken:
+    def _ingest(
+        self, summary: Summary, now_ns: int, taken: Taken | None, *, may_wait: bool
+    ) -> Taken:
         is_ahead = summary.start_ns > now_ns + AHEAD_NS
         if taken is None:
             # What such a summary says would outlive all that comes, its flows' numbers too.
@@ -401,14 +423,41 @@ class Diagnosis:
         if start_ns <= self._observed_ns and self._is_wanted(start_ns):
             state = self._late.setdefault(start_ns, WindowState(taken.rows.window))
             state.rows[summary.host] = taken.rows
-        learn(
-            self._learned, self._topology, self._roster, summary.host, taken.paths,
-            wall_ns=summary.start_ns, now_ns=now_ns,
-        )  # fmt: skip
+        self._learn(summary.host, taken.paths, summary.start_ns, now_ns, may_wait=may_wait)
         # What a clock that went back since said of the future is no newer for that.
         if not summary.start_ns < self._findings.get(summary.host, (0, ()))[0] <= now_ns:
             self._findings[summary.host] = (summary.start_ns, findings)
         return taken
+
+    def _learn(
+        self, host: str, paths: PathTable, wall_ns: int, now_ns: int, *, may_wait: bool
+    ) -> None:
+        waiting = self._to_learn
+        if host in waiting or any(each.wall_ns != wall_ns for each in islice(waiting.values(), 1)):
+            self.learn_waiting()
+        known = self._learned, self._topology, self._roster
+        news = news_of(*known, host, paths, wall_ns=wall_ns, now_ns=now_ns)
+        if news is None:
+            return
+        if (
+            not may_wait
+            or len(news.rows) > FEW_NEWS
+            or self._topology.shows_leaf(news.paths, news.rows, self._roster.vtep)
+        ):
+            self.learn_waiting()
+            learn(*known, [news])
+            return
+        self._to_learn = {**self._to_learn, host: news}
+        if len(self._to_learn) >= LEARNED_AT_ONCE:
+            self.learn_waiting()
+
+    def learn_waiting(self) -> None:
+        """Learn the paths of summaries that were to wait: a step does, too."""
+        waiting, self._to_learn = self._to_learn, {}
+        if waiting:
+            # Who brought what is not known; nobody pays for more than he said himself.
+            with self._counting({host: each.parts for host, each in waiting.items()}):
+                learn(self._learned, self._topology, self._roster, list(waiting.values()))
 
     def _own_findings(self, summary: Summary) -> tuple[Finding, ...]:
         containers = {r.endpoint.id.container for r in self._roster.endpoints_of(summary.host)}
@@ -460,6 +509,7 @@ class Diagnosis:
         if now_ns < self._stepped_ns - BACK_NS:
             self._set_back(now_ns)
         self._stepped_ns = now_ns
+        self.learn_waiting()
         for state in self._late.values():
             self._observe(state, self._of_owners(state))
         self._late.clear()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Traced paths into the learned topology: of each host's, those that say something new."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import ClassVar
@@ -10,7 +10,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.intake.paths import PathBase, PathTable
+from analyzer.intake.paths import PathBase, PathTable, joined
 from analyzer.intake.places import met
 from analyzer.localize.topology import LearnedTopology
 from analyzer.roster.registry import Registry
@@ -98,7 +98,8 @@ class Learned:
             before, whole = self._whole[host]
             awaits = self._still(host, before, is_leaf_known)
             if paths is not before:
-                at = paths.found_in(before)
+                laid = self._laid.get(host)
+                at = paths.found_in(before) if laid is None else laid.found(paths, before)
                 whole = _carried(whole, at)
                 awaits = None if awaits is None else _carried(awaits, at)
                 self._keep(host, paths, whole, awaits)
@@ -178,7 +179,27 @@ def _carried(of: NDArray[np.bool_], at: NDArray[np.int64]) -> NDArray[np.bool_]:
     return carried
 
 
-def learn(
+@dataclass(frozen=True, slots=True)
+class News:
+    """Paths of a host that have to be learned."""
+
+    host: str
+    wall_ns: int
+    """Start of their window."""
+    paths: PathTable
+    rows: NDArray[np.int64]
+    """(n,) of the table."""
+    mine: NDArray[np.bool_]
+    """(n,) which of these the host's own endpoints sent; of the others, nothing is learned."""
+
+    @property
+    def parts(self) -> int:
+        """Return the most flows, endpoints, routes and routers that become known by them."""
+        routes = self.paths.route[self.rows].tolist()
+        return sum(4 + len(self.paths.routes[each]) for each in routes)
+
+
+def news_of(
     learned: Learned,
     topology: LearnedTopology,
     roster: Registry,
@@ -187,13 +208,13 @@ def learn(
     *,
     wall_ns: int,
     now_ns: int,
-) -> None:
-    """Take the news of a host's paths into the topology, from a window that began at `wall_ns`.
+) -> News | None:
+    """Return what a window that began at `wall_ns` says anew of a host's paths; None: nothing.
 
-    Of a window that comes after later ones, as from a spool, nothing: it says where flows went.
+    So of a window that comes after later ones, as from a spool: it says where flows went.
     """
     if learned.is_past(host, wall_ns, now_ns=now_ns):
-        return
+        return None
     paths = learned.all_of(host, paths, wall_ns=wall_ns)
     moved = learned.has_moved(host, paths, roster)
 
@@ -201,9 +222,9 @@ def learn(
         vtep = roster.vtep(endpoint)
         return vtep is not None and topology.leaf(vtep) is not None
 
-    news = learned.news(host, paths, wall_ns=wall_ns, moved=moved, is_leaf_known=is_leaf_known)
-    if not len(news):
-        return
+    rows = learned.news(host, paths, wall_ns=wall_ns, moved=moved, is_leaf_known=is_leaf_known)
+    if not len(rows):
+        return None
     # A host traces what its own endpoints send: probes of its flows, replies to others'.
     # Behind a VTEP that another host has nobody is believed, of its leaf least of all.
     own = {
@@ -211,13 +232,37 @@ def learn(
         for record in roster.endpoints_of(host)
         if not roster.is_at(record.endpoint.underlay, besides=host)
     }
-    source, target, _, reply = (each[news] for each in paths.key[:4])
+    source, target, _, reply = (each[rows] for each in paths.key[:4])
     senders, place = met(np.where(reply != 0, target, source), len(paths.endpoints))
     names = (_NAME(paths.endpoints[each]) for each in senders.tolist())
     mine = np.array([each in own for each in names], np.bool_)[place]
-    whole = ~mine  # of what others send, nothing is learned however often it comes
-    whole[mine] = topology.learn(paths, roster.vtep, which=news[mine], wall_ns=wall_ns)
+    return News(host, wall_ns, paths, rows, mine)
+
+
+def learn(
+    learned: Learned, topology: LearnedTopology, roster: Registry, every: Sequence[News]
+) -> None:
+    """Take news of hosts' paths into the topology.
+
+    Those of several hosts, each of which is there once, are of one window; they cost a part of what
+    they do one by one, and lead to the same, as long as none `shows_leaf`.
+    """
+    if not every:
+        return
+    parts = [each.rows[each.mine] for each in every]
+    paths, rows = every[0].paths, parts[0]
+    if len(every) > 1:
+        paths = joined([each.paths for each in every], parts)
+        rows = np.arange(len(paths))
+    whole = topology.learn(paths, roster.vtep, which=rows, wall_ns=every[0].wall_ns)
     awaits = ~whole
     if awaits.any():
-        awaits[awaits] = topology.awaits(paths, news[awaits], roster.vtep)
-    learned.take(host, paths, news, whole, awaits)
+        awaits[awaits] = topology.awaits(paths, rows[awaits], roster.vtep)
+    first = 0
+    for each, part in zip(every, parts, strict=True):
+        own = slice(first, first + len(part))
+        first += len(part)
+        # Of what others send, nothing is learned however often it comes.
+        done, waits = ~each.mine, np.zeros(len(each.mine), np.bool_)
+        done[each.mine], waits[each.mine] = whole[own], awaits[own]
+        learned.take(each.host, each.paths, each.rows, done, waits)

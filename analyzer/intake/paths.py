@@ -33,6 +33,8 @@ which are 33,000 where 64 spines and 512 leaves are crossed."""
 NOWHERE = -1
 """Place of a path that a table does not have."""
 
+_Laid = tuple["PathTable", dict[int, tuple[int, int, tuple[str, ...]]]]
+"""Paths with news, and for each key of these: its place, outer port, and routers."""
 Numbering = tuple[NDArray[np.int64] | None, NDArray[np.int64] | None]
 
 _KEY = ("source", "target", "source_port", "reply", "outer_port")
@@ -130,13 +132,18 @@ class PathBase:
         self._ends: dict[EndpointId, int] | None = None
         self._routes: dict[tuple[str, ...], int] = {}
         self._places: dict[int, int] = {}
+        self._before: _Laid = (paths, {})
+        self._newest: _Laid = (paths, {})
+        """What came of the newest news, and of those before."""
 
     def with_news(self, news: PathTable) -> PathTable | None:
         """Return these paths with those of `news` in their places, new ones at the end.
 
         None where that is more than the columns can number, or than a host has.
         """
+        self._before = self._newest
         if not len(news):
+            self._newest = self.paths, {}
             return self.paths
         paths, known_ends = self.paths, self._ends
         if known_ends is None:  # cost follows the news from the second time on
@@ -154,7 +161,8 @@ class PathBase:
             theirs = (row[news.key[0]], row[news.key[1]], *news.key[2:])
         lacking: dict[int, int] = {}
         at: list[int] = []
-        for key in _keys(theirs):
+        keys = _keys(theirs)
+        for key in keys:
             place = self._places.get(key)
             at.append(
                 lacking.setdefault(key, len(paths) + len(lacking)) if place is None else place
@@ -165,7 +173,57 @@ class PathBase:
         laid = tuple(_laid_over(mine, others, at, len(lacking)) for mine, others in both)
         shown = np.array(route_at, np.uint16)[news.route]
         route = _laid_over(paths.route, shown, at, len(lacking))
-        return PathTable(ends, routes, laid, route)
+        made = PathTable(ends, routes, laid, route)
+        hops = map(news.routes.__getitem__, news.route.tolist())
+        said = zip(at, news.key[4].tolist(), hops, strict=True)
+        self._newest = made, dict(zip(keys, said, strict=True))
+        return made
+
+    def found(self, paths: PathTable, before: PathTable) -> NDArray[np.int64]:
+        """Return what `found_in` does, at a part of its cost where both were laid over these paths.
+
+        Then whatever neither of them has news of is the same.
+        """
+        (mine, said), (theirs, said_before) = self._newest, self._before
+        if paths is not mine or before is not theirs:
+            return paths.found_in(before)
+        found = np.arange(len(paths))
+        for key, (place, *shown) in said.items():
+            was_at, *was_shown = said_before.get(key, (NOWHERE,))
+            found[place] = was_at if was_shown == shown else NOWHERE
+        for key, (place, *_) in said_before.items():
+            if key not in said and place < len(self.paths):
+                found[place] = NOWHERE
+        return found
+
+
+def joined(tables: Sequence[PathTable], rows: Sequence[NDArray[np.int64]]) -> PathTable:
+    """Return some rows of each table as one; of endpoints and routes it has what they need.
+
+    They are few: no more than columns can number. Routes are met in the order in which they are
+    where tables are taken one after the other.
+    """
+    ends, routes = dict[int, int](), dict[tuple[str, ...], int]()
+    named: list[EndpointId] = []
+    columns: list[list[int]] = [[] for _ in range(6)]
+
+    def number(end: EndpointId) -> int:
+        # Equal ones that are two objects have two numbers, as where a host says one twice.
+        found = ends.setdefault(id(end), len(named))
+        if found == len(named):
+            named.append(end)
+        return found
+
+    for table, mine in zip(tables, rows, strict=True):
+        source, target, *rest, route = (each[mine].tolist() for each in (*table.key, table.route))
+        for n in sorted(set(route)):
+            routes.setdefault(table.routes[n], len(routes))
+        numbered = [routes[table.routes[n]] for n in route]
+        both = ([number(table.endpoints[n]) for n in places] for places in (source, target))
+        for listed, more in zip(columns, (*both, *rest, numbered), strict=True):
+            listed.extend(more)
+    *key, shown = [np.array(each, np.uint16) for each in columns]
+    return PathTable(tuple(named), tuple(routes), tuple(key), shown)
 
 
 def paths_of(summary: Summary) -> PathTable:

@@ -110,6 +110,10 @@ class Bench:
         for record, payload in run:
             self._record(record, payload)  # a recording may begin with what is known just now
             self._feed(record, next(read) if isinstance(record, records.Ingested) else None)
+        try:
+            self.fed.diagnosis.learn_waiting()
+        except Exception as error:  # noqa: BLE001 - what comes next is worth taking all the same
+            self._say(messages.Said(event="not_learned", error=_traced(error)))
 
     def _read(self, run: Sequence[records.Ingested]) -> Sequence[Read | None]:
         try:

@@ -172,6 +172,22 @@ class LearnedTopology:
             self._forget(self._traced.in_use())
         return whole
 
+    def shows_leaf(self, paths: PathTable, which: Ints, underlay_of: UnderlayOf) -> bool:
+        """Return whether one of these few paths shows a VTEP behind another leaf than is known.
+
+        Then it matters in which order they and others are learned.
+        """
+        source, target, _, reply, _, route = (
+            each[which].tolist() for each in (*paths.key, paths.route)
+        )
+        for ends, is_reply, row in zip(zip(source, target, strict=True), reply, route, strict=True):
+            hops = paths.routes[row]
+            if hops and hops[0]:
+                vtep = underlay_of(paths.endpoints[ends[1 if is_reply else 0]])
+                if vtep is not None and self._traced.leaf_of.get(vtep) != hops[0]:
+                    return True
+        return False
+
     def awaits(self, paths: PathTable, which: Ints, underlay_of: UnderlayOf) -> Mask:
         """Return (n,) which paths, taken in, tell nothing new until their receiver is traced from.
 

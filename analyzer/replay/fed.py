@@ -80,6 +80,7 @@ class Fed:
     def take(self, record: records.Record, read: Read | None = None) -> list[Question]:
         """Do what `record` says, which was `read` before; return the questions to put to agents.
 
+        What was read before may wait to be learned, see `Diagnosis.learn_waiting`.
         Raises RemoteProtocolError where a summary or a reply is odd; then nothing of it was taken.
         """
         roster = self.roster
@@ -108,8 +109,9 @@ class Fed:
             case records.Began():
                 diagnosis.begin(record.now_ns)
             case records.Ingested():
+                is_read = read is not None
                 read = read or Read(self._tables.read(record.payload), None)
-                diagnosis.ingest(read.summary, record.now_ns, read.taken)
+                diagnosis.ingest(read.summary, record.now_ns, read.taken, may_wait=is_read)
             case records.Impaired():
                 happened = diagnosis.stood_still if record.stood_still else diagnosis.refused
                 happened(record.now_ns)

@@ -55,8 +55,9 @@ NEWER = {
     "_differed", "_held", "_hurried_until_ns",
 }  # fmt: skip
 """Attributes of a diagnosis that earlier versions had not: they begin anew."""
-FORGOTTEN = {"observer", "_observed_ns", "_late", "_holders"}
-"""Attributes that no recording holds: who looks on is no part of a verdict."""
+FORGOTTEN = {"observer", "_observed_ns", "_late", "_holders", "_to_learn"}
+"""Attributes that no recording holds: who looks on is no part of a verdict, and what waits to be
+learned is learned before."""
 OLDER = {"_paths", "_reports"}
 """Attributes that earlier versions had and nothing reads any more."""
 FACTORIES: Mapping[str, type] = {"dict": dict, "int": int, "list": list, "set": set}
@@ -79,6 +80,7 @@ def freeze(diagnosis: Diagnosis) -> bytes | None:
     """
     if diagnosis.judging:
         return None
+    diagnosis.learn_waiting()
     writer = _Writer()
     kept = {name: value for name, value in vars(diagnosis).items() if name not in FORGOTTEN}
     root = writer.value(kept)

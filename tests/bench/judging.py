@@ -29,7 +29,8 @@ def ingested_s(diagnosis: Diagnosis, tables: Tables, bodies: list[bytes], now_ns
         coming = [(body, now_ns) for body in bodies[first : first + TOGETHER]]
         for read in read_ahead(diagnosis, tables, coming):
             assert read is not None
-            diagnosis.ingest(read.summary, now_ns, read.taken)
+            diagnosis.ingest(read.summary, now_ns, read.taken, may_wait=True)
+        diagnosis.learn_waiting()
     return time.process_time() - began
 
 

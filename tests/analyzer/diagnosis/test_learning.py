@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.diagnosis.learning import RELEARN_NS, Learned, learn
+from analyzer.diagnosis.engine import Diagnosis
+from analyzer.diagnosis.learning import RELEARN_NS, Learned, learn, news_of
 from analyzer.intake.paths import NOWHERE, paths_of
 from analyzer.localize.topology import LearnedTopology
 from analyzer.roster.registry import HELD_NS, Registry
@@ -17,6 +18,7 @@ from analyzer.simulate.clos import Clos, Shape
 from netagent.collect.paths import PathsToSay, TracedPath
 from netagent.collect.windows import WindowTally
 from netagent.model.ids import EndpointId, FlowId
+from netagent.model.topology import DeclaredTopology
 from netagent.model.window import Window
 from netagent.wire.messages import Health, Registration
 
@@ -59,7 +61,13 @@ def begun():
 def take(learned, topology, host, table, window, now=None):
     at_ns = window * WIDTH_NS
     now_ns = at_ns if now is None else now * WIDTH_NS
-    learn(learned, topology, fabric()[0], host, table, wall_ns=at_ns, now_ns=now_ns)
+    take_of(learned, topology, fabric()[0], host, table, at_ns=at_ns, now_ns=now_ns)
+
+
+def take_of(learned, topology, roster, host, table, *, at_ns, now_ns):
+    known = learned, topology, roster
+    news = news_of(*known, host, table, wall_ns=at_ns, now_ns=now_ns)
+    learn(*known, [] if news is None else [news])
 
 
 def changed(table, rows):
@@ -108,7 +116,7 @@ def test_behind_another_hosts_vtep_nobody_says_which_leaf_that_is(is_heard):
         paths=PathsToSay((lie, honest), 0),
     )  # fmt: skip
     table = paths_of(said)
-    learn(Learned(), topology, roster, HOST, table, wall_ns=0, now_ns=0)
+    take_of(Learned(), topology, roster, HOST, table, at_ns=0, now_ns=0)
     assert topology.leaf(theirs.underlay) == (None if is_heard else "lie")
     assert topology.leaf(mine.underlay) == "leaf"
 
@@ -201,7 +209,7 @@ def test_paths_of_an_endpoint_that_moved_are_learned_at_once(is_late):
     message = Registration(host="h1", instance="i", generation=9, rpc_url="", endpoints=moved)
     roster.apply(message, 10**12)
     at_ns = 3 * WIDTH_NS
-    learn(learned, topology, roster, HOST, table, wall_ns=at_ns, now_ns=at_ns)
+    take_of(learned, topology, roster, HOST, table, at_ns=at_ns, now_ns=at_ns)
     assert topology.given == len(table)
 
 
@@ -253,6 +261,46 @@ def test_hosts_that_come_one_after_the_other_lead_to_the_same(windows):
             known_state, (topology, naive)
         )
         assert (columns, since, rest) == (columns_too, since_too, rest_too)
+
+
+@given(
+    st.booleans(),
+    st.lists(st.dictionaries(st.sampled_from(["h0", "h1", "h2", "h3"]), CHANGES), max_size=6),
+)
+def test_paths_of_hosts_that_are_learned_together_are_learned_as_one_by_one(is_known, windows):
+    roster, paths = fabric()
+    together, apart = (Diagnosis(roster, DeclaredTopology()) for _ in range(2))
+    every = [{host: {} for host in paths}] * 2 * is_known + windows
+    for window, hosts in enumerate(every, start=2):
+        at_ns = window * WIDTH_NS
+        for host, rows in hosts.items():
+            table = changed(paths[host], rows)
+            for each in (together, apart):
+                each._learn(host, table, at_ns, at_ns, may_wait=each is together)
+        together.learn_waiting()
+        # To the number of each route.
+        saved = [str(each._topology.save(at_ns)) for each in (together, apart)]
+        assert saved[0] == saved[1]
+        for host in hosts:
+            flags = [each._learned._whole[host][1].tolist() for each in (together, apart)]
+            assert flags[0] == flags[1]
+
+
+def test_few_news_of_many_hosts_are_learned_at_once(monkeypatch):
+    roster, paths = fabric()
+    diagnosis, batches = Diagnosis(roster, DeclaredTopology()), []
+    monkeypatch.setattr(
+        "analyzer.diagnosis.engine.learn",
+        lambda *known: batches.append(len(known[-1])) or learn(*known),
+    )
+    for window, changes in enumerate([{}, {}, {0: (1, 9)}], start=2):
+        for host, table in paths.items():
+            at_ns = window * WIDTH_NS
+            diagnosis._learn(host, changed(table, changes), at_ns, at_ns, may_wait=True)
+        batches.append("end")
+        diagnosis.learn_waiting()
+    assert batches[-2:] == ["end", len(paths)]
+    assert 1 in batches  # of the first, each showed its leaf
 
 
 def test_paths_to_a_host_that_traced_nothing_wait_until_it_does():

@@ -123,6 +123,22 @@ def test_paths_behind_one_that_is_gone_are_found_in_their_new_places():
     assert before.found_in(after).tolist() == [4, NOWHERE, 0, 1, 2, 3]
 
 
+@given(st.lists(TRACED, max_size=4), st.lists(st.lists(TRACED, max_size=4), max_size=4))
+def test_what_is_laid_over_the_same_paths_is_found_as_by_all_rows(base, windows):
+    unique = {(each.flow, each.reply): each for each in base}
+    laid = PathBase(paths_of(summary_of(*unique.values())))
+    before = laid.paths
+    for every in windows:
+        # An agent says of each direction once, and only what differs.
+        news = {(e.flow, e.reply): e for e in every if unique.get((e.flow, e.reply)) != e}
+        table = laid.with_news(paths_of(summary_of(*news.values())))
+        found, slowly = laid.found(table, before), table.found_in(before)
+        rows, others = (each.rows(np.arange(len(each))) for each in (table, before))
+        assert (found == NOWHERE).tolist() == (slowly == NOWHERE).tolist()
+        assert all(others[at] == row for at, row in zip(found, rows, strict=True) if at != NOWHERE)
+        before = table
+
+
 def as_dict(table):
     rows = table.rows(np.arange(len(table)))
     return {(row.flow, row.reply): (row.outer_port, row.hops) for row in rows}

@@ -13,6 +13,7 @@ from analyzer.diagnosis.engine import Diagnosis
 from analyzer.history.figures import Told
 from analyzer.judge import messages
 from analyzer.judge.bench import MAX_WALKS, Bench
+from analyzer.localize.topology import LearnedTopology
 from analyzer.picture.asked import Totals
 from analyzer.questions import Failed, Why
 from analyzer.replay import fed, records
@@ -116,9 +117,9 @@ def test_who_makes_no_sense_is_named_among_others_that_are_taken(tmp_path, monke
         heard = records.Heard(host="h1", start_ns=1, now_ns=one.now_ns)
         before, taken, ingest = len(said), [], Diagnosis.ingest
 
-        def noted(self, summary, now_ns, read=None):
+        def noted(self, summary, now_ns, read=None, **how):
             taken.append((summary.host, read is not None))
-            return ingest(self, summary, now_ns, read)
+            return ingest(self, summary, now_ns, read, **how)
 
         monkeypatch.setattr(Diagnosis, "ingest", noted)
         bench.take_all((each, encode(each)) for each in (one, heard, odd, *others))
@@ -160,6 +161,18 @@ def test_a_bug_in_reading_ahead_costs_no_summary(tmp_path, monkeypatch):
     assert {each.event for each in said if isinstance(each, messages.Said) if each.error} == {
         "not_read_ahead"
     }
+
+
+def test_a_bug_in_learning_is_told(tmp_path, monkeypatch):
+    def broken(self):
+        if self._to_learn:
+            self._to_learn = {}
+            raise ZeroDivisionError
+
+    monkeypatch.setattr(Diagnosis, "learn_waiting", broken)
+    monkeypatch.setattr(LearnedTopology, "shows_leaf", lambda *_: False)
+    said = on(tmp_path, all_said, one_by_one=False)
+    assert "not_learned" in {each.event for each in said if isinstance(each, messages.Said)}
 
 
 def test_without_recordings_it_says_what_to_set(tmp_path):
@@ -329,7 +342,7 @@ def test_an_odd_summary_is_told_with_its_host_and_the_rest_goes_on(tmp_path):
         bench.take(records.Ingested(payload=b"odd", now_ns=1))
         return said[-2:]
 
-    def broken(*_):
+    def broken(*_, **__):
         raise ZeroDivisionError
 
     bug, odd = on(tmp_path, work)

@@ -71,10 +71,12 @@ class TapedDiagnosis(Diagnosis):
         self._tape(records.Restored(incidents=tuple(incidents), now_ns=now_ns))
         super().restore(incidents, now_ns)
 
-    def ingest(self, summary: Summary, now_ns: int, taken: Taken | None = None) -> Taken:
+    def ingest(
+        self, summary: Summary, now_ns: int, taken: Taken | None = None, *, may_wait: bool = False
+    ) -> Taken:
         """Take a stored summary; see `Diagnosis.ingest`."""
         self._tape(records.Ingested(payload=encode(summary), now_ns=now_ns))
-        return super().ingest(summary, now_ns, taken)
+        return super().ingest(summary, now_ns, taken, may_wait=may_wait)
 
     def differed(self, differences: Sequence[Difference], *, is_young: bool = False) -> None:
         """Take what stands between controllers and hosts; see `Diagnosis.differed`."""
