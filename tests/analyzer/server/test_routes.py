@@ -85,7 +85,7 @@ class Diagnosis:
     def decoded(self, coming):
         return [None] * len(coming)
 
-    def ingest(self, summary, now_ns, taken=None):
+    def ingest(self, summary, now_ns, taken=None, *, may_wait=False):
         if self.fail:
             raise self.fail
         self.seen.append((summary.host, summary.start_ns, now_ns))
