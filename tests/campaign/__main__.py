@@ -104,7 +104,7 @@ def _warm(options: Options) -> Outcome:
     began_s = time.monotonic()
     _cluster = Cluster(
         options.shape, options.seed, not options.untraced, options.noise, options.bursts,
-        options.spray, options.churn, options.rehash,
+        options.spray, options.churn, options.rehash, options.rotate,
     )  # fmt: skip
     warmed = replace(_cluster.warm(options.warm), version=_version())
     print(f"warmed in {time.monotonic() - began_s:.0f} s", file=sys.stderr)

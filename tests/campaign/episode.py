@@ -103,6 +103,8 @@ class Cluster:
     """Containers that start each minute, in a fabric of 40,000 RNICs."""
     rehash: bool = False
     """Whether routers avoid dead links after a while."""
+    rotate: int = 0
+    """Windows after which an RNIC exchanges one of its source ports; 0: never."""
 
     def __post_init__(self) -> None:
         if self.churn:
@@ -111,7 +113,7 @@ class Cluster:
         churn = Churn(self.shape.hosts, self.seed, self.churn) if self.churn else None
         self.agents = Agents(
             self.clos, self.seed, self.noise, traced=self.traced, bursts=self.bursts,
-            spray=self.spray, churn=churn,
+            spray=self.spray, churn=churn, rotate=self.rotate,
         )  # fmt: skip
         self.registry = Registry()
         for message in self.agents.registrations():

@@ -59,6 +59,7 @@ class Options:
     rehash: bool = False
     spray: bool = False
     churn: float = 0.0
+    rotate: int = 0
 
     @property
     def rnics(self) -> int:
@@ -179,6 +180,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     what.add_argument("--spray", action="store_true", help="each packet takes a way of its own")
     number("churn", "containers that start each minute, for each 40,000 RNICs", float, metavar="N")
+    number("rotate", "windows until an RNIC exchanges a source port; 0: never", metavar="N")
     how = parser.add_argument_group("how")
     how.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
     how.add_argument(

@@ -222,6 +222,14 @@ def test_routers_avoid_a_dead_link_and_it_is_named_all_the_same():
     assert made.agents.routing.turned == {outcome.truths[0].component.removeprefix("link ")}
 
 
+def test_ports_that_are_exchanged_accuse_nobody_and_hide_nothing():
+    made = Cluster(SHAPE, seed=5, rotate=6)
+    ports = made.clos.port.copy()
+    well(made, 24)
+    assert (made.clos.port != ports).mean() == pytest.approx(0.25)  # one of four
+    assert score([episode(made, 2, (2,), windows=6)]).whole == 1
+
+
 def test_where_packets_are_sprayed_a_dead_rnic_is_named_alone():
     made = Cluster(SHAPE, seed=5, spray=True)
     well(made, 8)
