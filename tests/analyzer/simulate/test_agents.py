@@ -56,6 +56,20 @@ def test_each_endpoint_sends_twenty_probes_a_second_and_health_loses_none():
     assert len(numbers) == made.clos.flows
 
 
+def test_each_rnic_exchanges_one_port_once_in_a_while():
+    made, numbers = agents(rotate=6), FlowNumbers()
+    ports, every = made.clos.port.copy(), np.arange(made.clos.flows)
+    exchanged = []
+    for _ in range(7):
+        before = made.clos.port.copy()
+        found = rows_of(made.window(), numbers)
+        assert found.keys() <= {made.clos.flow(n) for n in every.tolist()}
+        exchanged.append(np.count_nonzero(made.clos.port != before))
+    assert ((made.clos.port != ports) == (every % 4 == 3)).all()
+    assert exchanged[0] == 0  # of the first window nobody has another one
+    assert max(exchanged) < len(every) // 8  # not all in one window
+
+
 def test_round_trips_are_as_the_noise_says():
     noise = Noise(rtt_ns=20_000, between=0.01, within=0.02, tail=0.0)
     found = rows_of(agents(noise=noise).window(), FlowNumbers())

@@ -2,6 +2,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from msgspec import structs
 
 from analyzer.intake.paths import paths_of
@@ -64,10 +65,11 @@ def test_tables_follow_the_tasks_that_come():
     assert switch(made.clos.switches[0])
 
 
-def test_paths_are_said_as_agents_say_them():
+@pytest.mark.parametrize("rotate", [0, 6])
+def test_paths_are_said_as_agents_say_them(rotate):
     """Against the agent's own rule, over a failure that turns routes."""
     assert messages.WHOLE_NS == WHOLE_NS
-    made = Agents(Clos(SHAPE, seed=1), seed=1)
+    made = Agents(Clos(SHAPE, seed=1), seed=1, rotate=rotate)
     rules = {f"h{n}": PathNews(f"h{n}") for n in range(made.clos.shape.hosts)}
     for window in range(30):
         if window == 15:
