@@ -345,13 +345,21 @@ class LearnedTopology:
             )
         return way
 
-    def settled(self, numbers: NDArray[np.int64], flows: FlowNumbers, *, at_ns: int) -> Settled:
+    def settled(
+        self,
+        numbers: NDArray[np.int64],
+        flows: FlowNumbers,
+        *,
+        at_ns: int,
+        lost: Mask | None = None,
+    ) -> Settled:
         """Return the routes of the flows with these numbers, where both stand since before `at_ns`.
 
-        It is what `way` returns for each of them. `untraced_leg` has what is possible of flows of
-        which no trace has shown anything.
+        Of those that `lost` nothing (n_flows,), if that is given, also where the window that began
+        then was the first to show one. It is what `way` returns for each of them. `untraced_leg`
+        has what is possible of flows of which no trace has shown anything.
         """
-        return self._traced.settled(numbers, flows, at_ns=at_ns)
+        return self._traced.settled(numbers, flows, at_ns=at_ns, lost=lost)
 
     def taken(self) -> tuple[NDArray[np.int32], RouteTable]:
         """Return rows (2, n) of flows' newest whole routes by their numbers, and the routes.

@@ -249,10 +249,13 @@ class Traced:
         number = self.numbers.known(flow)
         return number if number is not None and number < len(self._taken) else None
 
-    def settled(self, numbers: Ints, flows: FlowNumbers, *, at_ns: int) -> Settled:
+    def settled(
+        self, numbers: Ints, flows: FlowNumbers, *, at_ns: int, lost: Mask | None = None
+    ) -> Settled:
         """Return the routes of the flows with these numbers, where both stand since before `at_ns`.
 
-        Of flows that others number the names are looked up.
+        Of flows that `lost` nothing (n_flows,), if that is given, also where the window that began
+        then was the first to show one. Of flows that others number the names are looked up.
         """
         taken, routes = self._taken, self.routes
         if flows is not self.numbers:
@@ -263,7 +266,15 @@ class Traced:
         # Of both rows at once, `take` costs a sixth of what an index does.
         there, back = taken.newest.take(at, axis=1).astype(np.int64)
         is_whole = known & (there != NO_ROUTE) & (back != NO_ROUTE)
-        is_whole &= taken.since_ns.take(at, axis=1).max(axis=0) < at_ns
+        since_ns = taken.since_ns.take(at, axis=1)
+        is_new = since_ns.max(axis=0) >= at_ns
+        if lost is not None:
+            first = np.flatnonzero(is_whole & is_new & ~lost & (since_ns.max(axis=0) == at_ns))
+            is_new[first] = [
+                any(2 * n + reply in self._earlier for reply in (0, 1) if since[reply] == at_ns)
+                for n, since in zip(at[first].tolist(), since_ns[:, first].T.tolist(), strict=True)
+            ]
+        is_whole &= ~is_new
         untraced = ~known | (taken.latest.take(at, axis=1) == NO_ROUTE).all(axis=0)
         other = np.where(untraced, UNTRACED, NO_ROUTE)
         routes.cover()

@@ -4,6 +4,7 @@
 With more targets than an endpoint visits in a window, no two windows hold the same flows.
 """
 
+import os
 from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
@@ -30,8 +31,9 @@ HOSTS_LN = 9.9, 10.3
 """Means of ln(ns) of what probers and responders take."""
 HOSTS_PER_LEAF = 16
 SPINES = 8
-ROTATE = 36
-"""Windows after which an endpoint exchanges one of its ports: agents' default is three minutes."""
+ROTATE = int(os.environ.get("NETAGENT_BENCH_ROTATE", "36"))
+"""Windows after which an endpoint exchanges one of its ports: agents' default by UDP is three
+minutes. 0: never, as by RDMA."""
 WARM_WINDOWS = 12
 """Windows after which agents have traced what they probe."""
 

@@ -341,8 +341,9 @@ def divide(
     """
     if case.numbers is None:
         return flows, ()
-    settled = topology.settled(flows.number, flows.numbers, at_ns=case.window.start_ns)
-    fine = (flows.lost == 0) & (settled.there != NO_ROUTE)
+    lost = flows.lost > 0
+    settled = topology.settled(flows.number, flows.numbers, at_ns=case.window.start_ns, lost=lost)
+    fine = ~lost & (settled.there != NO_ROUTE)
     rows = np.flatnonzero(fine).astype(_NUMBER)
     there, back = (each[rows].astype(_NUMBER) for each in (settled.there, settled.back))
     ends = flows.ends.take(rows, axis=1).astype(_NUMBER)

@@ -20,6 +20,7 @@ from netagent.model.ids import FlowId
 from netagent.model.topology import DeclaredTopology
 from tests.analyzer.localize.test_topology import (
     BACK,
+    ENDS,
     FLOW,
     LINKS,
     UNDERLAY,
@@ -124,6 +125,40 @@ def test_columns_say_what_paths_taken_one_by_one_say(windows, few):
                 assert there == back == (NO_ROUTE if is_traced else UNTRACED)
     if not few and not any(is_late for _, is_late in windows):
         assert topology.links() == naive.links
+
+
+@given(st.lists(PATHS, min_size=1, max_size=6))
+def test_routes_of_flows_that_lost_nothing_are_what_their_ways_are(windows):
+    topology, flows = LearnedTopology(), set()
+    ends = {FLOW.source: ENDS[0], FLOW.target: ENDS[1]}
+    for window, rows in enumerate(windows):
+        topology.learn(PathTable.of(rows), UNDERLAY.get, wall_ns=window)
+        flows |= {each.flow for each in rows}
+        numbers = np.array([topology.numbers.number(flow) for flow in flows], np.int64)
+        lost = np.zeros(len(numbers), np.bool_)
+        settled = topology.settled(numbers, topology.numbers, at_ns=window, lost=lost)
+        for flow, there, back in zip(flows, settled.there, settled.back, strict=True):
+            if there >= 0:
+                both = ends[flow.source], ends[flow.target]
+                mine = topology.way(flow, both, at_ns=window, lost=False)
+                assert mine.legs == topology.way_on(there, back).legs
+
+
+def test_a_way_that_a_window_is_the_first_to_show_is_that_of_what_lost_nothing():
+    topology = told(LearnedTopology(), 1, row(WAY), row(BACK, reply=True))
+    number = np.array([topology.numbers.number(FLOW)])
+
+    def there(window, *, lost):
+        settled = topology.settled(
+            number, topology.numbers, at_ns=window * W, lost=np.array([lost])
+        )
+        return int(settled.there[0])
+
+    assert topology._traced.routes[there(1, lost=False)] == WAY
+    assert there(1, lost=True) == NO_ROUTE
+    told(topology, 2, row(("L0", "S1", "L1")))  # it took two ways in that window
+    assert there(2, lost=False) == NO_ROUTE
+    assert topology._traced.routes[there(3, lost=True)] == ("L0", "S1", "L1")
 
 
 def test_flows_that_another_numbers_are_looked_up_by_name():
