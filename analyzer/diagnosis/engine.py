@@ -388,8 +388,7 @@ class Diagnosis:
             raise RemoteProtocolError(
                 f"more than {MAX_NEW_FLOWS} new flows or routes in ten minutes"
             )
-        with self._counting({summary.host: MAX_NEW_FLOWS}):
-            return self._ingest(summary, now_ns, taken, may_wait=may_wait)
+        return self._ingest(summary, now_ns, taken, may_wait=may_wait)
 
     @contextmanager
     def _counting(self, hosts: Mapping[str, int]) -> Iterator[None]:
@@ -409,7 +408,8 @@ class Diagnosis:
         if taken is None:
             # What such a summary says would outlive all that comes, its flows' numbers too.
             numbers = FlowNumbers() if is_ahead else self._numbers
-            taken = take(summary, numbers, width_ns=self._width_ns)
+            with self._counting({summary.host: MAX_NEW_FLOWS}):
+                taken = take(summary, numbers, width_ns=self._width_ns)
         findings = self._own_findings(summary) if summary.findings else ()
         self._windows.add(
             taken.rows,
@@ -442,10 +442,11 @@ class Diagnosis:
         if (
             not may_wait
             or len(news.rows) > FEW_NEWS
-            or self._topology.shows_leaf(news.paths, news.rows, self._roster.vtep)
+            or self._topology.shows_leaf(news.paths, news.rows[news.mine], self._roster.vtep)
         ):
-            self.learn_waiting()
-            learn(*known, [news])
+            self.learn_waiting()  # which others are charged with
+            with self._counting({host: MAX_NEW_FLOWS}):
+                learn(*known, [news])
             return
         self._to_learn = {**self._to_learn, host: news}
         if len(self._to_learn) >= LEARNED_AT_ONCE:

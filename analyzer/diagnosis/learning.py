@@ -195,7 +195,7 @@ class News:
     @property
     def parts(self) -> int:
         """Return the most flows, endpoints, routes and routers that become known by them."""
-        routes = self.paths.route[self.rows].tolist()
+        routes = self.paths.route[self.rows[self.mine]].tolist()
         return sum(4 + len(self.paths.routes[each]) for each in routes)
 
 

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from analyzer.diagnosis.engine import Diagnosis
 from analyzer.diagnosis.learning import RELEARN_NS, Learned, learn, news_of
 from analyzer.intake.paths import NOWHERE, paths_of
+from analyzer.intake.take import take as take_summary
 from analyzer.localize.topology import LearnedTopology
 from analyzer.roster.registry import HELD_NS, Registry
 from analyzer.simulate.agents import Agents
@@ -301,6 +303,36 @@ def test_few_news_of_many_hosts_are_learned_at_once(monkeypatch):
         diagnosis.learn_waiting()
     assert batches[-2:] == ["end", len(paths)]
     assert 1 in batches  # of the first, each showed its leaf
+
+
+def test_nobody_is_charged_with_what_another_host_invents(monkeypatch):
+    """Who comes last has the paths of all learned; else one host could have him refused."""
+    monkeypatch.setattr("analyzer.diagnosis.engine.LEARNED_AT_ONCE", 2)
+    roster, paths = fabric()
+    agents = Agents(Clos(Shape(hosts=4, hosts_per_segment=2, spines=3, rails=2, stages=1)))
+    summaries = {each.host: each for each in agents.window()}
+    diagnosis = Diagnosis(roster, DeclaredTopology())
+
+    def told(host, table, window):
+        summary = structs.replace(summaries[host], start_ns=window * WIDTH_NS)
+        taken = take_summary(summary, diagnosis._numbers, width_ns=WIDTH_NS)
+        taken = replace(taken, paths=table)
+        diagnosis.ingest(summary, summary.start_ns, taken, may_wait=True)
+
+    for window in (1, 2):
+        for host, table in paths.items():
+            told(host, table, window)
+    diagnosis._new_flows.clear()
+    liar, table = paths["h1"], paths[HOST]
+    far = next(n for n, r in enumerate(liar.route) if len(liar.routes[r]) > 1)
+    lie = (liar.routes[liar.route[far]][0], *(f"r{n}" for n in range(30)))
+    route = liar.route.copy()
+    route[far] = len(liar.routes)
+    told("h1", replace(liar, routes=(*liar.routes, lie), route=route), 3)
+    told(HOST, changed(table, {next(n for n, r in enumerate(table.route) if r): (0, 1)}), 3)
+    assert not diagnosis._to_learn
+    assert diagnosis._new_flows["h1"] >= 30
+    assert diagnosis._new_flows[HOST] < 10
 
 
 def test_paths_to_a_host_that_traced_nothing_wait_until_it_does():
