@@ -84,9 +84,9 @@ class Agents:
     """Whether each packet takes a way of its own."""
     churn: Churn | None = None
     rotate: int = 0
-    """Windows after which an RNIC exchanges the last of its source ports, each in its own window;
-    0: never, as by RDMA. What was traced of the old one agents say for two minutes more, and these
-    do not."""
+    """Windows after which an RNIC exchanges the last of its source ports, with all others of its
+    host, as agents do; 0: never, as by RDMA. What was traced of the old one agents say for two
+    minutes more, and these do not."""
 
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng([self.seed, 1])
@@ -98,6 +98,7 @@ class Agents:
         self._runs = Runs.of(clos.flows)
         self._rotation = self.rng.integers(1 << 20, size=clos.shape.rnics)
         self._phase = self.rng.integers(VISIT_NS, size=clos.shape.rnics)
+        self._turns_phase = np.repeat(self._rotation[:: clos.shape.rails], clos.shape.rails)
         self.routing = Routing(clos, Spray(clos, self.seed) if self.spray else None)
         self._bursts = Bursts(clos, self.seed)
         self._messages = Messages(clos, self.routing)
@@ -208,7 +209,7 @@ class Agents:
     def _exchange(self) -> None:
         """Let the RNICs whose turn it is probe from another port."""
         turn, clos = self.window_number, self.clos
-        due = np.flatnonzero((self._rotation + turn) % self.rotate == 0)
+        due = np.flatnonzero((self._turns_phase + turn) % self.rotate == 0)
         flows = clos.exchange(due, FIRST_PORT + PORTS + turn % 20_000, self.routing.turned)
         self._base[flows], self._hash[flows] = self._drawn(len(flows))
         self._runs.run[flows] = 0

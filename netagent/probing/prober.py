@@ -158,7 +158,9 @@ class Prober:
         rng: Random,
         wall_ns: Callable[[], int],
         now_ns: int,
+        phase: int = 0,
     ) -> None:
+        """Hosts of another `phase` exchange ports in other windows."""
         self._settings = settings
         self._tally = tally
         self._asker = asker
@@ -196,9 +198,10 @@ class Prober:
             rotate_s=settings.rotate_s,
             window_s=settings.window_s,
             timeout_ms=settings.timeout_ms,
+            phase=phase,
         )
         self.turn_ns = now_ns + self._turns.wait_ns(wall_ns=wall_ns())
-        """When a roaming port may have its turn (monotonic ns)."""
+        """When roaming ports may have their turn (monotonic ns)."""
 
     # --- what to probe -----------------------------------------------------------------------
 
@@ -335,10 +338,11 @@ class Prober:
             return []
         wall_ns = self._wall_ns()
         self.turn_ns = now_ns + self._turns.wait_ns(wall_ns=wall_ns)
+        window = self._turns.due(wall_ns=wall_ns)
         due = []
-        for session, local in self._by_session.items():
-            window, roamer = self._turns.due(session, wall_ns=wall_ns), local.transport.roamer
-            if window not in (None, local.turned) and roamer is not None:
+        for local in self._locals.values() if window is not None else ():
+            roamer = local.transport.roamer
+            if window != local.turned and roamer is not None:
                 local.turned = window
                 due.append((local.transport, roamer))
         return due

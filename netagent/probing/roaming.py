@@ -33,25 +33,30 @@ def ports_of(target: EndpointId, *, ports: int, flows: int, roams: bool) -> tupl
 
 
 class Turns:
-    """When the ports that roam are exchanged: each endpoint's in its own window, near its end.
+    """When the ports that roam are exchanged: each host's in its own window, near its end.
+
+    All of a host's endpoints exchange theirs together. Otherwise some path of nearly every host
+    would be another one in nearly every window, and whoever learns paths has to look at each host
+    that has such.
 
     A flow that ends, and was well, must not speak for a pair that breaks later in the window. So
     it ends just early enough for its probes to settle, and its losses are those of the others.
     """
 
-    def __init__(self, *, rotate_s: float, window_s: int, timeout_ms: int) -> None:
-        """`rotate_s` is counted in whole windows; 0 means never."""
+    def __init__(self, *, rotate_s: float, window_s: int, timeout_ms: int, phase: int = 0) -> None:
+        """`rotate_s` is counted in whole windows; 0 means never.
+
+        Hosts of different `phase` have their turns in different windows.
+        """
+        self._phase = phase
         self._width_ns = window_s * 1_000_000_000
         self._every = max(1, round(rotate_s / window_s)) if rotate_s else 0
         self._before_ns = timeout_ms * 1_000_000 + SETTLED_NS + SLACK_NS
 
-    def due(self, phase: int, *, wall_ns: int) -> int | None:
-        """Return the number of the window if an endpoint's turn is now; None if it is not.
-
-        Endpoints of different `phase` have their turns in different windows.
-        """
+    def due(self, *, wall_ns: int) -> int | None:
+        """Return the number of the window if the host's turn is now; None if it is not."""
         window, within_ns = divmod(wall_ns + self._before_ns, self._width_ns)
-        if not self._every or within_ns >= SLACK_NS or (window + phase) % self._every:
+        if not self._every or within_ns >= SLACK_NS or (window + self._phase) % self._every:
             return None
         return window
 

@@ -60,6 +60,7 @@ class ProbeLoop:
             rng=Random(secrets.randbits(64)),
             wall_ns=wall_ns,
             now_ns=now_ns(),
+            phase=secrets.randbits(32),
         )
         """What decides."""
 

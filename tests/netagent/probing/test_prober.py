@@ -466,6 +466,21 @@ def test_every_pair_has_its_flows_all_the_time_and_only_the_last_ever_changes():
     assert roaming <= sent
 
 
+def test_all_endpoints_of_a_host_exchange_their_ports_together():
+    bench = clocked(RoamingBench())
+    endpoint, other = (
+        Endpoint(B, "t", "h0", "10.0.0.2", "", "", "", "", "", 1450),
+        RoamingTransport(2),
+    )
+    bench.prober.add(endpoint, "first", other, session=SESSION + 1, now_ns=bench.now_ns)
+    turns = 0
+    while turns < 3:
+        due = [transport for transport, _ in bench.prober.turning(now_ns=bench.now_ns)]
+        assert due in ([], [bench.transport, other])
+        turns += bool(due)
+        bench.now_ns = bench.prober.turn_ns
+
+
 @pytest.mark.parametrize("kind", [ProbeReplied, ProbeLost])
 def test_a_probe_under_way_as_its_port_is_exchanged_is_answered_or_lost_as_any_other(kind):
     config = structs.replace(ROAMING, rate_per_endpoint=100)

@@ -47,19 +47,20 @@ TURNS = st.builds(
 @given(TURNS, st.integers(0, 2**32 - 1), st.integers(0, 10**9))
 def test_each_phase_has_its_turn_once_in_so_many_windows(shape, phase, start_s):
     rotate_s, window_s, timeout_ms = shape
-    turns = Turns(rotate_s=rotate_s, window_s=window_s, timeout_ms=timeout_ms)
+    shape = {"rotate_s": rotate_s, "window_s": window_s, "timeout_ms": timeout_ms}
+    turns, others = (Turns(**shape, phase=each) for each in (phase, phase + 1))
     every = max(1, round(rotate_s / window_s))
     wall_ns, seen = start_s * S, []
     for _ in range(2 * every + 1):
         wall_ns += turns.wait_ns(wall_ns=wall_ns)
-        if (window := turns.due(phase, wall_ns=wall_ns)) is not None:
+        if (window := turns.due(wall_ns=wall_ns)) is not None:
             seen.append((window, wall_ns))
     assert len(seen) in (2, 3)
     assert {b - a for (a, _), (b, _) in pairwise(seen)} == {every}
     for _, at_ns in seen:
-        assert turns.due(phase, wall_ns=at_ns + SLACK_NS - 1) is not None
-        assert turns.due(phase, wall_ns=at_ns + SLACK_NS) is None
-        assert every == 1 or turns.due(phase + 1, wall_ns=at_ns) is None
+        assert turns.due(wall_ns=at_ns + SLACK_NS - 1) is not None
+        assert turns.due(wall_ns=at_ns + SLACK_NS) is None
+        assert every == 1 or others.due(wall_ns=at_ns) is None
 
 
 @given(st.integers(10, 4000), st.integers(0, 10**9), st.integers(0, SLACK_NS - 1))
@@ -74,4 +75,4 @@ def test_what_was_sent_before_a_turn_settles_in_the_same_window(timeout_ms, star
 
 def test_no_turns_where_ports_are_to_stay():
     turns = Turns(rotate_s=0, window_s=5, timeout_ms=500)
-    assert all(turns.due(n, wall_ns=n * 100 * MS) is None for n in range(200))
+    assert all(turns.due(wall_ns=n * 100 * MS) is None for n in range(200))
