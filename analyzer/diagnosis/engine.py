@@ -93,7 +93,7 @@ LOCALIZERS: tuple[Callable[[Context], Localizer], ...] = (
 is inferred. What controllers say comes last of what is stated, as hosts know themselves best. Last
 of all who asks for what disturbs hosts, where all that left trouble open."""
 
-FEW_NEWS, LEARNED_AT_ONCE = 64, 64
+FEW_NEWS, LEARNED_AT_ONCE = 160, 64
 """Most new paths of a host that are learned together with others', and most hosts of these. Chosen:
 of as many, what numpy takes for each call is most; they are learned by the next step in any case.
 """

@@ -28,7 +28,7 @@ _NAME = attrgetter("container", "rail")
 class Learned:
     """What was learned of hosts' paths, as their summaries said it last."""
 
-    FORGOTTEN: ClassVar[frozenset[str]] = frozenset({"_laid", "_awaits"})
+    FORGOTTEN: ClassVar[frozenset[str]] = frozenset({"_laid", "_awaits", "_quiet"})
     """What no recording holds: it follows from the rest."""
 
     _whole: dict[str, tuple[PathTable, NDArray[np.bool_]]] = field(default_factory=dict)
@@ -44,6 +44,9 @@ class Learned:
     _awaits: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
     """Cache: host -> which of its paths (n_paths,) tell nothing until their receiver's leaf is
     known. When thousands of hosts begin, that is most of what is not learned to its end."""
+    _quiet: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    """Cache: host whose paths were all learned -> start of the window that had all of them, moves
+    of endpoints until then, and when its paths are learned again."""
     _underlays: dict[str, tuple[int, dict[EndpointId, str | None]]] = field(default_factory=dict)
     """Host -> moves of endpoints until its table was last looked at, and their VTEPs then."""
 
@@ -74,6 +77,26 @@ class Learned:
         newest_ns = newest_ns if newest_ns <= now_ns else wall_ns
         self._newest_ns[host] = max(newest_ns, wall_ns)
         return wall_ns < newest_ns
+
+    def is_quiet(self, host: str, said: PathTable, *, moves: int, wall_ns: int) -> bool:
+        """Return whether a window says of a host's paths what one before did, and no more.
+
+        `moves` are those of all endpoints. Of thousands of hosts most are quiet, and to look at
+        each would take longer than to decode its flows.
+        """
+        known = self._quiet.pop(host, None)
+        if known is None or len(said):
+            return False
+        whole_ns, moves_then, again_ns = known
+        is_quiet = whole_ns == said.whole_ns and moves_then == moves and wall_ns < again_ns
+        if is_quiet:
+            self._quiet[host] = known
+        return is_quiet
+
+    def keep_quiet(self, host: str, said: PathTable, *, moves: int) -> None:
+        """Note that a window had no news of a host's paths."""
+        if said.whole_ns and not len(said) and host not in self._awaits:
+            self._quiet[host] = said.whole_ns, moves, self._since_ns[host] + RELEARN_NS
 
     def set_back(self, now_ns: int) -> None:
         """Let windows that begin from now on be learned from, whatever began later before."""
@@ -215,7 +238,9 @@ def news_of(
     """
     if learned.is_past(host, wall_ns, now_ns=now_ns):
         return None
-    paths = learned.all_of(host, paths, wall_ns=wall_ns)
+    if learned.is_quiet(host, paths, moves=roster.moves, wall_ns=wall_ns):
+        return None
+    said, paths = paths, learned.all_of(host, paths, wall_ns=wall_ns)
     moved = learned.has_moved(host, paths, roster)
 
     def is_leaf_known(endpoint: EndpointId) -> bool:
@@ -224,6 +249,7 @@ def news_of(
 
     rows = learned.news(host, paths, wall_ns=wall_ns, moved=moved, is_leaf_known=is_leaf_known)
     if not len(rows):
+        learned.keep_quiet(host, said, moves=roster.moves)
         return None
     # A host traces what its own endpoints send: probes of its flows, replies to others'.
     # Behind a VTEP that another host has nobody is believed, of its leaf least of all.

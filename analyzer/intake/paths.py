@@ -3,6 +3,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from operator import is_
 from typing import Any, Self, TypeVar
 
@@ -98,6 +99,16 @@ class PathTable:
             for source, target, port, reply, outer, route in zip(*chosen, strict=True)
         ]
 
+    def says_as(self, other: "PathTable") -> bool:
+        """Return whether both have the same columns and tables."""
+        return (
+            self.endpoints is other.endpoints
+            and len(self) == len(other)
+            and self.routes == other.routes
+            and all(a.tobytes() == b.tobytes() for a, b in zip(self.key, other.key, strict=True))
+            and self.route.tobytes() == other.route.tobytes()
+        )
+
     def found_in(self, other: "PathTable") -> NDArray[np.int64]:
         """Return the rows (n_paths,) of `other` that say the same, NOWHERE where none does.
 
@@ -135,6 +146,8 @@ class PathBase:
         self._before: _Laid = (paths, {})
         self._newest: _Laid = (paths, {})
         """What came of the newest news, and of those before."""
+        self._said = paths
+        """The newest news; first, these paths themselves."""
 
     def with_news(self, news: PathTable) -> PathTable | None:
         """Return these paths with those of `news` in their places, new ones at the end.
@@ -143,8 +156,10 @@ class PathBase:
         """
         self._before = self._newest
         if not len(news):
-            self._newest = self.paths, {}
+            self._said, self._newest = news, (self.paths, {})
             return self.paths
+        if self._said.says_as(news):  # an agent says them in each window until the minute's end
+            return self._newest[0]
         paths, known_ends = self.paths, self._ends
         if known_ends is None:  # cost follows the news from the second time on
             known_ends = self._ends = _first(paths.endpoints)
@@ -176,7 +191,7 @@ class PathBase:
         made = PathTable(ends, routes, laid, route)
         hops = map(news.routes.__getitem__, news.route.tolist())
         said = zip(at, news.key[4].tolist(), hops, strict=True)
-        self._newest = made, dict(zip(keys, said, strict=True))
+        self._said, self._newest = news, (made, dict(zip(keys, said, strict=True)))
         return made
 
     def found(self, paths: PathTable, before: PathTable) -> NDArray[np.int64]:
@@ -262,11 +277,9 @@ def _comparable(mine: tuple[T, ...], theirs: tuple[T, ...]) -> Numbering:
     many = len(alike) if all(alike) else alike.index(False)
     if many in (len(mine), len(theirs)):
         return None, None
-    number: dict[T, int] = {}
-    one, other = (
-        np.array([*range(many), *(number.setdefault(e, many + len(number)) for e in items[many:])])
-        for items in (mine, theirs)
-    )
+    rest = mine[many:], theirs[many:]
+    number = dict(zip((*rest[0], *rest[1]), count(many), strict=False))
+    one, other = (np.array([*range(many), *map(number.__getitem__, items)]) for items in rest)
     return one, other
 
 
@@ -284,19 +297,15 @@ def _packed(
 
 def _first(of: Sequence[T]) -> dict[T, int]:
     """Return where each stands first: a host may name one twice."""
-    found: dict[T, int] = {}
-    for n, each in enumerate(of):
-        found.setdefault(each, n)
-    return found
+    return dict(zip(reversed(of), range(len(of) - 1, -1, -1), strict=True))
 
 
 def _joined(
     mine: tuple[T, ...], at: dict[T, int], others: tuple[T, ...]
 ) -> tuple[tuple[T, ...], list[int]]:
     """Return `mine`, which are `at`, with what they lack of `others`, and where all others are."""
-    lacking = _first([each for each in dict.fromkeys(others) if each not in at])
-    more = len(mine)
-    places = [at[e] if e in at else more + lacking[e] for e in others]
+    lacking = dict(zip((e for e in dict.fromkeys(others) if e not in at), count(len(mine))))
+    places = [at[e] if e in at else lacking[e] for e in others]
     return (*mine, *lacking), places
 
 

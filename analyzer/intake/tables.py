@@ -55,8 +55,9 @@ class Tables:
         """What follows HEAD -> the endpoint."""
         self._newest: dict[str, tuple[bytes, tuple[EndpointId, ...]]] = {}
         """Host -> its newest table, as it came and as it was read."""
-        self._ways: dict[str, tuple[tuple[str, ...], ...]] = {}
-        """Host -> the routes of its newest summary that had all of its paths."""
+        self._ways: dict[bool, dict[str, tuple[tuple[str, ...], ...]]] = {True: {}, False: {}}
+        """Host -> the routes of its newest summary that had all of its paths, or what differs: that
+        it says in each window until the minute's end."""
         self._routers: dict[str, str] = {}
         """A router's name -> the same, once."""
 
@@ -76,7 +77,8 @@ class Tables:
         return made
 
     def _routes(self, host: str, paths: PathColumns) -> tuple[tuple[str, ...], ...]:
-        before = self._ways.get(host, ())
+        ways = self._ways[not paths.whole_ns]
+        before = ways.get(host, ())
         if paths.routes == before:
             return before
         routers = set().union(*paths.routes)
@@ -91,11 +93,10 @@ class Tables:
             for each in routers
         }
         routes = tuple([tuple(map(once.__getitem__, hops)) for hops in paths.routes])
-        # Those that only differ come once.
-        if not paths.whole_ns and len(routes) <= MOST_WAYS and len(short) == len(routers):
-            if len(self._ways) >= MOST_HOSTS:
-                self._ways.clear()
-            self._ways[host] = routes
+        if len(routes) <= MOST_WAYS and len(short) == len(routers):
+            if len(ways) >= MOST_HOSTS:
+                ways.clear()
+            ways[host] = routes
         return routes
 
     def _table(self, packed: bytes) -> tuple[EndpointId, ...]:

@@ -5,7 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import structs
 
@@ -85,12 +85,17 @@ def changed(table, rows):
     return replace(table, routes=tuple(routes), route=route)
 
 
-def test_what_is_known_to_its_end_is_learned_again_after_a_while_only():
+@pytest.mark.parametrize("is_quiet", [True, False])
+def test_what_is_known_to_its_end_is_learned_again_after_a_while_only(is_quiet):
+    """Also where its host has said nothing of it since."""
     _, paths = fabric()
     topology, learned = begun()
-    windows = []
+    said, windows = paths[HOST], []
+    if is_quiet:
+        none = {"key": tuple(each[:0] for each in said.key), "route": said.route[:0]}
+        said = replace(said, **none, routes=(), whole_ns=WIDTH_NS)
     for window in range(2, 2 + 2 * RELEARN_NS // WIDTH_NS):
-        take(learned, topology, HOST, paths[HOST], window)
+        take(learned, topology, HOST, said, window)
         windows.append(topology.given)
         topology.given = 0
     assert sorted(windows) == [0] * (len(windows) - 2) + [len(paths[HOST])] * 2
@@ -216,6 +221,7 @@ def test_paths_of_an_endpoint_that_moved_are_learned_at_once(is_late):
 
 
 @given(st.lists(st.dictionaries(ROWS, st.tuples(ROWS, st.integers(0, 5)), max_size=5), max_size=6))
+@example([{}, {}, {1: (2, 3)}, {1: (2, 3)}, {}, {}])
 def test_what_differs_leads_to_the_same_as_all_of_it(windows):
     _, paths = fabric()
     (topology, learned), (naive, all_of_it) = begun(), begun()

@@ -180,6 +180,29 @@ def test_news_are_not_joined_to_more_paths_than_a_host_has(monkeypatch):
     assert PathBase(there).with_news(back) is None
 
 
+def test_news_that_are_said_again_are_laid_once():
+    def said(port, hops):
+        return summary_of(TracedPath(FLOW, reply=False, outer_port=port, hops=hops))
+
+    laid = PathBase(paths_of(said(1, ("x",))))
+    news, others = said(1, ("y",)), said(2, ("y",))
+    first, again = (laid.with_news(paths_of(news)) for _ in range(2))
+    assert again is first
+    assert as_dict(first) == {(FLOW, False): (1, ("y",))}
+    for each in (others, said(2, ("z",)), news):  # another port, another way, and back
+        assert as_dict(laid.with_news(paths_of(each))) == as_dict(paths_of(each))
+
+
+def test_news_that_were_too_many_are_so_again(monkeypatch):
+    there, back = (
+        summary_of(TracedPath(FLOW, reply=reply, outer_port=1, hops=("x",)))
+        for reply in (False, True)
+    )
+    laid = PathBase(paths_of(there))
+    monkeypatch.setattr("analyzer.intake.paths.MAX_ROWS", 1)
+    assert [laid.with_news(paths_of(back)) for _ in range(2)] == [None, None]
+
+
 def test_a_host_that_names_a_route_twice_keeps_its_numbers():
     paths = [TracedPath(FLOW, reply=False, outer_port=1, hops=("x",))]
     base = paths_of(summary_of(*paths))

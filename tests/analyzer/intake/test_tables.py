@@ -200,6 +200,22 @@ def test_routes_that_a_host_says_again_are_the_same_object(paths, kept):
     assert (once is again) == kept
 
 
+def test_what_differs_is_read_once_until_it_is_something_else():
+    tables = Tables()
+    whole, news, others = (
+        PathColumns(routes=(routes,), whole_ns=at)
+        for routes, at in ((("a",), 0), (("b",), 1), (("c",), 1))
+    )
+    seen = [
+        tables.read(encode(replace(EMPTY, paths=each))).paths.routes
+        for each in (whole, news, news, whole, news, others, news)
+    ]
+    assert seen[1] is seen[2] is seen[4]
+    assert seen[0] is seen[3]
+    assert seen[6] == seen[1]
+    assert seen[6] is not seen[1]
+
+
 def test_no_more_hosts_have_their_routes_remembered_than_may(monkeypatch):
     monkeypatch.setattr(tables_module, "MOST_HOSTS", 2)
     tables, seen = Tables(), []
