@@ -15,6 +15,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -102,7 +103,7 @@ class Trust:
         """Return whether a certificate, as `getpeercert` has it, was revoked or has ended."""
         if not certificate:
             return False
-        ended = ssl.cert_time_to_seconds(certificate["notAfter"]) < time.time()
+        ended = ends_s(certificate) < time.time()
         return ended or certificate["serialNumber"].lstrip("0") in self.revoked
 
     @property
@@ -150,6 +151,17 @@ class Trust:
 
         context.sslobject_class = Checked
         return context
+
+
+def ends_s(certificate: Mapping[str, Any]) -> int:
+    """Return when a certificate ends, as `getpeercert` has it: Unix time."""
+    return _seconds(certificate["notAfter"])
+
+
+# Every few seconds it is asked of each connection, of which an analyzer has ten thousand.
+@lru_cache(1 << 16)
+def _seconds(date: str) -> int:
+    return ssl.cert_time_to_seconds(date)
 
 
 def due(name: str, began_s: float, expires_s: float) -> float:

@@ -6,7 +6,6 @@ import contextlib
 import gc
 import signal
 import socket
-import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -23,7 +22,7 @@ from analyzer.server.page import listener as page
 from analyzer.server.routes import application
 from netagent.handshakes import bound_handshakes
 from netagent.model.errors import ConfigError
-from netagent.trust import Trust, due, names_of, new_request, write_whole
+from netagent.trust import Trust, due, ends_s, names_of, new_request, write_whole
 
 log = structlog.get_logger()
 
@@ -167,7 +166,7 @@ def newest_ends(analyzer: Analyzer, connections: Iterable[object]) -> dict[str, 
     for each in connections:
         if isinstance(each, identity.IdentifiedProtocol) and each.certificate:
             name = identity.common_name(each.certificate)
-            end_s = float(ssl.cert_time_to_seconds(each.certificate["notAfter"]))
+            end_s = float(ends_s(each.certificate))
             shown[name] = max(end_s, shown.get(name, 0.0))
     hosts = {agent.host for agent in analyzer.registry.agents()}
     return {host: end_s for host, end_s in (analyzer.ends | shown).items() if host in hosts}
