@@ -90,26 +90,24 @@ class Bench:
 
     def take_all(self, received: Iterable[tuple[Down, bytes]]) -> None:
         """Do what messages say, in their order; summaries that come together cost less."""
-        run: list[tuple[records.Ingested | records.Heard, bytes]] = []
-        size = count = 0
+        run: list[tuple[records.Ingested, bytes]] = []
+        size = 0
         for message, payload in received:
-            # That a host was heard comes with each summary, and says nothing of what it holds.
-            if isinstance(message, records.Ingested | records.Heard):
+            if isinstance(message, records.Ingested):
                 run.append((message, payload))
-                size, count = size + len(payload), count + isinstance(message, records.Ingested)
-                if count < TOGETHER and size < TOGETHER_BYTES:
+                size += len(payload)
+                if len(run) < TOGETHER and size < TOGETHER_BYTES:
                     continue
             self._take_run(run)
-            run, size, count = [], 0, 0
-            if not isinstance(message, records.Ingested | records.Heard):
+            run, size = [], 0
+            if not isinstance(message, records.Ingested):
                 self.take(message, payload)
         self._take_run(run)
 
-    def _take_run(self, run: Sequence[tuple[records.Ingested | records.Heard, bytes]]) -> None:
-        read = iter(self._read([each for each, _ in run if isinstance(each, records.Ingested)]))
-        for record, payload in run:
+    def _take_run(self, run: Sequence[tuple[records.Ingested, bytes]]) -> None:
+        for (record, payload), read in zip(run, self._read([each for each, _ in run]), strict=True):
             self._record(record, payload)  # a recording may begin with what is known just now
-            self._feed(record, next(read) if isinstance(record, records.Ingested) else None)
+            self._feed(record, read)
         try:
             self.fed.diagnosis.learn_waiting()
         except Exception as error:  # noqa: BLE001 - what comes next is worth taking all the same

@@ -16,7 +16,8 @@ from analyzer.replay import records
 from analyzer.replay.state import thaw
 from analyzer.roster.registry import Registry
 from netagent.model.errors import RemoteProtocolError
-from netagent.wire.messages import Summary
+from netagent.wire.codec import decode
+from netagent.wire.messages import Summary, SummaryHead
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +110,7 @@ class Fed:
             case records.Began():
                 diagnosis.begin(record.now_ns)
             case records.Ingested():
-                is_read = read is not None
-                read = read or Read(self._tables.read(record.payload), None)
-                diagnosis.ingest(read.summary, record.now_ns, read.taken, may_wait=is_read)
+                self._ingest(record, read)
             case records.Impaired():
                 happened = diagnosis.stood_still if record.stood_still else diagnosis.refused
                 happened(record.now_ns)
@@ -126,6 +125,14 @@ class Fed:
             case _:
                 self._tell(record)
         return []
+
+    def _ingest(self, record: records.Ingested, read: Read | None) -> None:
+        is_read = read is not None
+        if record.heard:  # also where the rest of it makes no sense
+            head = read.summary if read else decode(record.payload, SummaryHead)
+            self.roster.heard(head.host, head.start_ns, record.now_ns)
+        read = read or Read(self._tables.read(record.payload), None)
+        self.diagnosis.ingest(read.summary, record.now_ns, read.taken, may_wait=is_read)
 
     def _tell(self, record: records.Record) -> None:
         match record:

@@ -69,7 +69,7 @@ class Registered(Struct, frozen=True, kw_only=True, tag="registered"):
 
 
 class Heard(Struct, frozen=True, kw_only=True, tag="heard"):
-    """A summary of a host came in."""
+    """A summary of a host came in, of which nothing else may be told."""
 
     host: str
     start_ns: int
@@ -121,6 +121,8 @@ class Ingested(Struct, frozen=True, kw_only=True, tag="ingested"):
 
     payload: bytes
     now_ns: int
+    heard: bool = False
+    """Whether its host was heard by it; otherwise a record before this one says so."""
 
 
 class Impaired(Struct, frozen=True, kw_only=True, tag="impaired"):

@@ -212,6 +212,10 @@ class Registry:
 
     def heard(self, host: str, window_start_ns: int, wall_ns: int) -> None:
         """Note that a summary of `host` came; a host that never registered stays unknown."""
+        self.hear(host, window_start_ns, wall_ns)
+
+    def hear(self, host: str, window_start_ns: int, wall_ns: int) -> None:
+        """Do the same where whoever follows this registry is told of it with the summary."""
         known = self._hosts.get(host)
         if known is not None:
             is_back = not self._is_heard(host, wall_ns)
@@ -400,6 +404,10 @@ class Registry:
         records = self._hosts[owner].records.values()
         behind = (r.endpoint for r in records if r.live and r.endpoint.bridge)
         return any(endpoint.underlay == underlay for endpoint in behind)
+
+    def is_heard(self, host: str, wall_ns: int) -> bool:
+        """Return whether a summary of a registered host came lately, and since this start."""
+        return host in self._hosts and host not in self._restored and self._is_heard(host, wall_ns)
 
     def agent(self, host: str) -> Agent | None:
         """Return the agent of `host`, silent or not; None if unknown."""

@@ -69,7 +69,7 @@ class AnalyzerService:
         lists: Lists,
         store: Storage,
         *,
-        observe: Callable[[SummaryHead, bytes, int], None] = _nothing,
+        observe: Callable[[SummaryHead, bytes, int], bool] = lambda *_: False,
         changed: Callable[[Collection[str]], None] = _nothing,
         settled: Callable[[str | None, int], None] = _nothing,
     ) -> None:
@@ -132,19 +132,26 @@ class AnalyzerService:
                 f"window {summary.start_ns} of {summary.width_ns} ns is out of range"
             )
         # Whether the disk takes it or not: the agent lives.
-        self._registry.heard(summary.host, summary.start_ns, wall_ns)
+        heard = summary.host, summary.start_ns, wall_ns
+        is_told = not self._registry.is_heard(summary.host, wall_ns)  # who is back may take much
+        if is_told:
+            self._registry.heard(*heard)
+        else:
+            self._registry.hear(*heard)
         arrival = next(self._arrivals)
         self._arriving[arrival] = wall_ns
         try:
             new = await self._store.put(summary.key, wall_ns, payload)
             self._settled(None, wall_ns)
             if new:
-                self._observe(summary, payload, wall_ns)
+                is_told |= self._observe(summary, payload, wall_ns)
         except CapabilityMissing as error:
             self._settled(error.remedy, wall_ns)
             raise
         finally:
             del self._arriving[arrival]
+            if not is_told:
+                self._registry.heard(*heard)
         return Accepted(duplicate=not new)
 
     def arriving_ns(self) -> int | None:

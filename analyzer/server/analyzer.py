@@ -356,9 +356,11 @@ class Analyzer:
                 log.warning("stored_summary_unreadable", error=str(error))
                 self.counters.unreadable()
                 continue
-            yield self._heard(summary.host, summary.start_ns, received_ns)
+            heard = self._heard(summary.host, summary.start_ns, received_ns)
             if self._recalled(summary, received_ns):
-                yield records.Ingested(payload=payload, now_ns=received_ns)
+                yield records.Ingested(payload=payload, now_ns=received_ns, heard=True)
+            else:
+                yield heard
         self._remembered = True
         yield records.Began(now_ns=self.clock())
 
@@ -377,12 +379,17 @@ class Analyzer:
         self.counters.replayed += 1
         return self._keep(summary, received_ns)
 
-    def observe(self, summary: SummaryHead, payload: bytes, wall_ns: int) -> None:
-        """Hand a stored summary on; one that cannot be used stays stored and is logged."""
+    def observe(self, summary: SummaryHead, payload: bytes, wall_ns: int) -> bool:
+        """Hand a stored summary on, and return whether that was done.
+
+        One that cannot be used stays stored and is logged.
+        """
         self.steady.heard(summary.host, summary.start_ns + summary.width_ns)
-        if self._keep(summary, wall_ns):
-            self.judge.give(records.Ingested(payload=payload, now_ns=wall_ns))
-            self.asker.news()
+        if not self._keep(summary, wall_ns):
+            return False
+        self.judge.give(records.Ingested(payload=payload, now_ns=wall_ns, heard=True))
+        self.asker.news()
+        return True
 
     def differed(self) -> None:
         """Have what a controller and its hosts say compared soon: one of them said something."""

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records do to a roster and a diagnosis what was done when they were written."""
 
+import contextlib
 import io
 
 import pytest
@@ -11,7 +12,8 @@ from analyzer.replay.player import read
 from analyzer.replay.tape import roster_of
 from netagent.model.errors import RemoteProtocolError
 from netagent.model.task import Task
-from netagent.wire.messages import Registration
+from netagent.wire.codec import encode
+from netagent.wire.messages import Health, PathColumns, Registration, Summary
 from tests.analyzer.replay.worlds import eventful
 
 HEADER = records.Header(netagent="test", window_s=5, probe_port=18515)
@@ -43,6 +45,24 @@ def test_a_roster_follows_what_became_of_it():
     again = Fed(HEADER)
     again.begin(roster)
     assert roster_of(again.roster) == roster
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_host_is_heard_by_its_summary_also_where_the_rest_makes_no_sense(heard):
+    fed = Fed(HEADER)
+    fed.take(registered("h0"))
+    head = {"host": "h0", "instance": "1", "start_ns": 5 * 10**9, "width_ns": 5 * 10**9}
+    sound = encode(Summary(**head, health=Health()))
+    broken = encode(Summary(**head, health=Health(), paths=PathColumns(whole_ns=-1)))
+    for now_ns, payload in enumerate((sound, broken), 9):
+        record = records.Ingested(payload=payload, now_ns=now_ns, heard=heard)
+        with contextlib.suppress(RemoteProtocolError):
+            fed.take(record)
+        assert fed.roster.agent("h0").last_seen_ns == (now_ns if heard else 1)
+        assert fed.roster.agent("h0").last_window_ns == (5 * 10**9 if heard else 0)
+        [read] = fed.read([record])
+        with pytest.raises(RemoteProtocolError) if payload is broken else contextlib.nullcontext():
+            fed.take(record, read)
 
 
 def test_steps_ask_what_was_asked_and_late_answers_count_where_they_were_put_late():

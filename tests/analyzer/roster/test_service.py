@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from analyzer.replay.tape import TapedRegistry
 from analyzer.roster.lists import Lists
-from analyzer.roster.registry import REMEMBER_NS, Registry
+from analyzer.roster.registry import HELD_NS, REMEMBER_NS, Registry
 from analyzer.roster.service import MAX_ENDPOINTS, AnalyzerService
 from netagent.model.endpoint import EndpointState
 from netagent.model.errors import CapabilityMissing, RemoteProtocolError
@@ -49,16 +50,21 @@ class Bench:
     def __init__(self, store=None):
         self.store = store or Memory()
         self.seen, self.changed = [], []
-        self.registry = Registry.restore(self.store.hosts.values(), self.store.tasks.values())
+        self.registry = TapedRegistry.restore(self.store.hosts.values(), self.store.tasks.values())
+        self.is_usable = True
         self.used = {}
         self.lists = Lists(self.registry, used=lambda _, source: self.used.get(source.container))
         self.service = AnalyzerService(
             self.registry,
             self.lists,
             self.store,
-            observe=lambda summary, _, wall_ns: self.seen.append((summary.start_ns, wall_ns)),
+            observe=self.observe,
             changed=self.changed.append,
         )
+
+    def observe(self, summary, _, wall_ns):
+        self.seen.append((summary.start_ns, wall_ns))
+        return self.is_usable
 
     def __getattr__(self, name):
         method = getattr(self.service, name)
@@ -160,6 +166,40 @@ def test_a_summary_is_stored_before_it_is_observed_and_once():
     assert bench.seen == [(5 * SECOND, 7)]
     assert bench.registry.agent("h0").last_seen_ns == 8
     assert bench.registry.agent("h0").last_window_ns == 5 * SECOND
+
+
+class Full(Memory):
+    async def put(self, key, received_ns, payload):
+        raise CapabilityMissing("disk", "make room")
+
+
+def test_who_is_heard_is_told_once():
+    bench, tape = Bench(), []
+    bench.registry.tape = tape.append
+    bench.register(registration("h0"), 1)
+
+    def heard(start_s, wall_ns):
+        tape.clear()
+        bench.push(summary(start_ns=start_s * SECOND), b"", wall_ns)
+        assert bench.registry.agent("h0").last_seen_ns == wall_ns
+        return [each.now_ns for each in tape]
+
+    assert heard(5, 7) == []  # with the summary itself
+    assert heard(5, 8) == [8]  # which is told only once
+    bench.is_usable = False
+    assert heard(10, 9) == [9]  # nor is one that makes no sense
+    bench.is_usable = True
+    late_ns = 9 + HELD_NS
+    assert heard(15, late_ns) == [late_ns]  # who was silent for long may take endpoints again
+
+
+def test_who_is_heard_is_told_where_nothing_can_be_stored():
+    bench, tape = Bench(Full()), []
+    bench.register(registration("h0"), 1)
+    bench.registry.tape = tape.append
+    with pytest.raises(CapabilityMissing):
+        bench.push(summary(), b"", 7)
+    assert [each.now_ns for each in tape] == [7]
 
 
 @pytest.mark.parametrize(
