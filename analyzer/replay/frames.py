@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 from netagent.model.errors import RemoteProtocolError
+from netagent.wire.codec import quickly_deflated
 
 HEAD = struct.Struct("<IIB")
 DEFLATED = 1
@@ -24,9 +25,6 @@ SAMPLE_BYTES = 4096
 come deflated, and a second time takes a hundred times as long for nothing."""
 MOST_LEFT = 0.9
 """Share of it that may be left, at most. Chosen: less gain is not worth the time."""
-LEVEL = 1
-"""Level of deflation, zlib's fastest. Chosen: the recorder always runs; summaries shrink to about a
-third."""
 MAX_BYTES = 64 << 20
 """Most bytes of a payload, as stored and inflated. Chosen: bounds memory for a damaged or hostile
 file."""
@@ -44,7 +42,7 @@ def frame(payload: bytes, *, may_shrink: bool = True) -> bytes:
     """Return the payload as a frame; one that is known to be deflated may not shrink."""
     flags = 0
     if may_shrink and len(payload) >= WORTH_BYTES and _may_shrink(payload):
-        packed = zlib.compress(payload, LEVEL)
+        packed = quickly_deflated(payload)
         if len(packed) < len(payload):
             flags, payload = DEFLATED, packed
     return HEAD.pack(len(payload), _checksum(flags, payload), flags) + payload
@@ -56,7 +54,7 @@ def _may_shrink(payload: bytes) -> bool:
     if middle < SAMPLE_BYTES:
         return True
     part = payload[middle : middle + SAMPLE_BYTES]
-    return len(zlib.compress(part, LEVEL)) < MOST_LEFT * len(part)
+    return len(quickly_deflated(part)) < MOST_LEFT * len(part)
 
 
 def _checksum(flags: int, payload: bytes) -> int:

@@ -17,10 +17,10 @@ import msgspec
 from netagent.model.errors import LocalProtocolError, RemoteProtocolError
 from netagent.model.strenum import StrEnum
 
-inflater: Any = zlib
+fast_zlib: Any = zlib
 with contextlib.suppress(ImportError):
     # An analyzer inflates thousands of bodies a second, and has what takes 0.6 of the time for it.
-    from zlib_ng import zlib_ng as inflater
+    from zlib_ng import zlib_ng as fast_zlib
 
 T = TypeVar("T")
 
@@ -88,6 +88,12 @@ def deflated(body: bytes) -> bytes:
     return packed if is_worth else body
 
 
+def quickly_deflated(body: bytes) -> bytes:
+    """Return bytes deflated (RFC 1950) in little time: half as large again as by much of it."""
+    packed: bytes = fast_zlib.compress(body, 1)
+    return packed
+
+
 def is_deflated(body: bytes) -> bool:
     """Return whether a body is a deflated one."""
     return body[:1] == _ZLIB
@@ -98,10 +104,10 @@ def inflated(body: bytes, *, max_bytes: int = MAX_BODY_BYTES) -> bytes:
     if not is_deflated(body):
         return body
     most = min(max_bytes, MOST_INFLATED * len(body))
-    inflating = inflater.decompressobj()
+    inflating = fast_zlib.decompressobj()
     try:
         found: bytes = inflating.decompress(body, most + 1)
-    except inflater.error as error:
+    except fast_zlib.error as error:
         raise RemoteProtocolError(f"the body cannot be inflated: {error}") from error
     if len(found) > most:
         raise RemoteProtocolError(f"a body that inflates to more than {most} bytes")
