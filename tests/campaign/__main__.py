@@ -4,20 +4,16 @@
 import gc
 import json
 import multiprocessing
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
 
-from netagent import __version__
 from tests.campaign import journal, options
 from tests.campaign.apart import NoRoomError
 from tests.campaign.episode import Cluster, Outcome, episode, types_of
 from tests.campaign.figures import draw
-from tests.campaign.journal import Journal, JournalError
+from tests.campaign.journal import Journal, JournalError, version
 from tests.campaign.options import Manner, Options
 from tests.campaign.report import lines, plain
 from tests.campaign.score import score
@@ -53,15 +49,7 @@ def _one(task: Task) -> Outcome:
     assert _cluster is not None
     gc.disable()  # the process ends with the episode
     outcome = episode(_cluster, task.seed, task.numbers, windows=task.windows)
-    return replace(outcome, version=_version())
-
-
-@cache
-def _version() -> str:
-    """Return the commit at hand, or netagent's version where there is no repository."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
-    return found.stdout.strip() or __version__
+    return replace(outcome, version=version())
 
 
 def _outcomes(tasks: list[Task], jobs: int) -> Iterator[Outcome]:
@@ -106,7 +94,7 @@ def _warm(options: Options) -> Outcome:
         options.shape, options.seed, not options.untraced, options.noise, options.bursts,
         options.spray, options.churn, options.rehash, options.rotate,
     )  # fmt: skip
-    warmed = replace(_cluster.warm(options.warm), version=_version())
+    warmed = replace(_cluster.warm(options.warm), version=version())
     print(f"warmed in {time.monotonic() - began_s:.0f} s", file=sys.stderr)
     gc.collect()
     gc.freeze()  # what children share stays shared

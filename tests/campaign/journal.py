@@ -6,11 +6,14 @@ A run that was killed leaves a line that is not whole; it counts as not written.
 
 import json
 import lzma
+import subprocess
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 
 import msgspec
 
+from netagent import __version__
 from tests.campaign.episode import Outcome
 from tests.campaign.options import Options
 
@@ -77,3 +80,11 @@ def _read(path: Path) -> tuple[Options, list[Outcome], int]:
     except (KeyError, TypeError, lzma.LZMAError, msgspec.MsgspecError) as error:
         raise JournalError(f"{path} is no campaign's output: {error}") from None
     return options, outcomes, whole
+
+
+@cache
+def version() -> str:
+    """Return the commit at hand, or netagent's version where there is no repository."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    return found.stdout.strip() or __version__

@@ -3,10 +3,13 @@
 
 import argparse
 import json
+import lzma
 import sys
-from dataclasses import asdict
+from collections import Counter
+from dataclasses import asdict, replace
 from pathlib import Path
 
+from tests.campaign.journal import version
 from tests.campaign.operators.episode import JUDGING, SHAPES, Outcome, episode, outcome
 from tests.campaign.operators.report import plain, table
 
@@ -14,7 +17,7 @@ EPILOG = """\
 examples:
   python -m tests.campaign.operators
   python -m tests.campaign.operators --ranks 2048 --episodes 1000 --output build/operators.jsonl
-  python -m tests.campaign.operators --score build/operators.jsonl
+  python -m tests.campaign.operators --score docs/campaign-operators.jsonl.xz
 
 exit status: 0
 """
@@ -30,19 +33,28 @@ def main() -> int:
     parser.add_argument("--episodes", type=int, default=200)
     parser.add_argument("--seed", type=int, default=JUDGING)
     parser.add_argument("--output", type=Path, help="append each outcome as a JSON line")
-    parser.add_argument("--score", type=Path, help="count what a file has; run nothing")
+    parser.add_argument("--score", type=Path, help="run nothing; count what a file has (also .xz)")
     asked = parser.parse_args()
     if asked.score:
-        outcomes = [_read(line) for line in asked.score.read_text().splitlines()]
+        body = asked.score.read_bytes()
+        body = lzma.decompress(body) if asked.score.suffix == ".xz" else body
+        outcomes = [_read(line) for line in body.decode().splitlines()]
     else:
         outcomes = _run(asked)
-    figures = list(plain(outcomes))
-    for each in figures:
-        print(json.dumps(each))
-    print(
-        f"\n{len(outcomes)} episodes, at most {max(each.seconds for each in outcomes):.1f} s each"
-    )
-    print("\n".join(table(figures)))
+    of_size = {
+        size: [each for each in outcomes if each.ranks == size]
+        for size in sorted({each.ranks for each in outcomes})
+    }
+    figures = {size: list(plain(some)) for size, some in of_size.items()}
+    for size, some in figures.items():
+        for each in some:
+            print(json.dumps({"ranks": size} | each))
+    for size, some in of_size.items():
+        most_s = max(each.seconds for each in some)
+        print(f"\n{size} ranks, {len(some)} episodes, at most {most_s:.1f} s each")
+        print("\n".join(table(figures[size])))
+    versions = Counter(each.version for each in outcomes)
+    print(f"\nversions: {', '.join(f'{n} by {name}' for name, n in sorted(versions.items()))}")
     return 0
 
 
@@ -54,7 +66,7 @@ def _run(asked: argparse.Namespace) -> list[Outcome]:
     for seed in range(asked.seed, asked.seed + asked.episodes):
         if seed in known:
             continue
-        made = outcome(episode(seed, asked.ranks))
+        made = replace(outcome(episode(seed, asked.ranks)), version=version())
         done.append(made)
         if asked.output:
             with asked.output.open("a") as out:

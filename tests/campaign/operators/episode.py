@@ -131,6 +131,9 @@ class Outcome:
     seconds: float
     verdict: str
     rows: int
+    ranks: int = 0
+    version: str = ""
+    """The commit that judged; its logs are the same by each."""
 
 
 def outcome(each: Episode) -> Outcome:
@@ -149,7 +152,7 @@ def outcome(each: Episode) -> Outcome:
         {name: _right(each, one.culprits[:1]) for name, one in said.items()},
         {name: _right(each, one.culprits[:2]) for name, one in said.items()},
         _all(each, verdict), {name: _false(each, one) for name, one in said.items()},
-        _told(each, verdict), took_s, verdict.holdup.value, len(log),
+        _told(each, verdict), took_s, verdict.holdup.value, len(log), each.job.world,
     )  # fmt: skip
 
 
