@@ -44,9 +44,9 @@ class Learned:
     _awaits: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
     """Cache: host -> which of its paths (n_paths,) tell nothing until their receiver's leaf is
     known. When thousands of hosts begin, that is most of what is not learned to its end."""
-    _quiet: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    """Cache: host whose paths were all learned -> start of the window that had all of them, moves
-    of endpoints until then, and when its paths are learned again."""
+    _quiet: dict[str, tuple[PathTable, int, int]] = field(default_factory=dict)
+    """Cache: host whose paths were all learned -> what it said that differs, moves of endpoints
+    until then, and when its paths are learned again."""
     _underlays: dict[str, tuple[int, dict[EndpointId, str | None]]] = field(default_factory=dict)
     """Host -> moves of endpoints until its table was last looked at, and their VTEPs then."""
 
@@ -79,24 +79,24 @@ class Learned:
         return wall_ns < newest_ns
 
     def is_quiet(self, host: str, said: PathTable, *, moves: int, wall_ns: int) -> bool:
-        """Return whether a window says of a host's paths what one before did, and no more.
+        """Return whether a window says of a host's paths what the one before did, and no more.
 
         `moves` are those of all endpoints. Of thousands of hosts most are quiet, and to look at
         each would take longer than to decode its flows.
         """
         known = self._quiet.pop(host, None)
-        if known is None or len(said):
+        if known is None:
             return False
-        whole_ns, moves_then, again_ns = known
-        is_quiet = whole_ns == said.whole_ns and moves_then == moves and wall_ns < again_ns
+        before, moves_then, again_ns = known
+        is_quiet = moves_then == moves and wall_ns < again_ns and before.says_as(said)
         if is_quiet:
             self._quiet[host] = known
         return is_quiet
 
     def keep_quiet(self, host: str, said: PathTable, *, moves: int) -> None:
-        """Note that a window had no news of a host's paths."""
-        if said.whole_ns and not len(said) and host not in self._awaits:
-            self._quiet[host] = said.whole_ns, moves, self._since_ns[host] + RELEARN_NS
+        """Note that of what a window said of a host's paths nothing had to be learned."""
+        if said.whole_ns and host not in self._awaits:
+            self._quiet[host] = said, moves, self._since_ns[host] + RELEARN_NS
 
     def set_back(self, now_ns: int) -> None:
         """Let windows that begin from now on be learned from, whatever began later before."""

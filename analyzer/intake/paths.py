@@ -100,10 +100,11 @@ class PathTable:
         ]
 
     def says_as(self, other: "PathTable") -> bool:
-        """Return whether both have the same columns and tables."""
-        return (
+        """Return whether both have the same columns and tables, and differ from the same paths."""
+        if self.whole_ns != other.whole_ns or len(self) != len(other):
+            return False
+        return not len(self) or (
             self.endpoints is other.endpoints
-            and len(self) == len(other)
             and self.routes == other.routes
             and all(a.tobytes() == b.tobytes() for a, b in zip(self.key, other.key, strict=True))
             and self.route.tobytes() == other.route.tobytes()

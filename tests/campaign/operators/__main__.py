@@ -46,9 +46,9 @@ def main() -> int:
         for size in sorted({each.ranks for each in outcomes})
     }
     figures = {size: list(plain(some)) for size, some in of_size.items()}
-    for size, some in figures.items():
-        for each in some:
-            print(json.dumps({"ranks": size} | each))
+    for size, told in figures.items():
+        for figure in told:
+            print(json.dumps({"ranks": size} | figure))
     for size, some in of_size.items():
         most_s = max(each.seconds for each in some)
         print(f"\n{size} ranks, {len(some)} episodes, at most {most_s:.1f} s each")
