@@ -366,7 +366,7 @@ class Analyzer:
 
     def _heard(self, host: str, start_ns: int, received_ns: int) -> records.Heard:
         if not self._remembered:
-            self.registry.heard(host, start_ns, received_ns)
+            self.registry.hear(host, start_ns, received_ns)
         return records.Heard(host=host, start_ns=start_ns, now_ns=received_ns)
 
     def _recalled(self, summary: SummaryHead, received_ns: int) -> bool:

@@ -21,6 +21,7 @@ from tests.bench.fleet import hosts
 from tests.bench.fleet.again import Again
 from tests.bench.fleet.hosts import NS, Fleet, Load
 from tests.bench.fleet.run import Kills, _Live
+from tests.bench.fleet.trouble import Trouble
 
 
 class Serve:
@@ -126,3 +127,9 @@ def test_a_host_with_findings_says_them_as_of_another_time() -> None:
     sent = decode(inflated(body), Summary)
     assert (whole_ns, sent.paths.whole_ns, sent.start_ns) == (10**17, 10**17, 10**18)
     assert sent.findings == (replace(finding, wall_ns=107),)
+
+
+def test_a_disk_of_its_own_is_for_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert "root" in (Trouble(full_s=1).remedy or "")
+    assert Trouble().remedy is None

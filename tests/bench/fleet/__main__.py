@@ -25,6 +25,7 @@ examples:
   .venv/bin/python -m tests.bench.fleet 2048 --kill serve,judge --kills 100
   .venv/bin/python -m tests.bench.fleet 256 --clock-steps=180,0,-180,0 --types 2
   .venv/bin/python -m tests.bench.fleet 256 --disk-iops 5 --types 2
+  .venv/bin/python -m tests.bench.fleet 256 --disk-full 20 --every 30 --types 2
   .venv/bin/python -m tests.bench.fleet 2048 --healthy 120 --hostile
 
 exit status 1: something else was named, something was not, fewer were killed
@@ -55,7 +56,8 @@ def main() -> int:
                         help="end after so many, before anything fails; health lasts "
                         "as long (default: kill until the last window)")  # fmt: skip
     parser.add_argument("--every", type=float, default=12.0, metavar="SECONDS",
-                        help="between two kills, or steps of the clock (default: 12)")  # fmt: skip
+                        help="between two kills, steps of the clock, or times "
+                        "without room on the disk (default: 12)")  # fmt: skip
     parser.add_argument("--clock-steps", type=_numbers, default=(), metavar="SECONDS,...",
                         help="by which the server's wall clock is off, in turn, each "
                         "for --every seconds; negative ones as --clock-steps=-180,0")  # fmt: skip
@@ -63,6 +65,9 @@ def main() -> int:
                         help="that each sync of the server's disk takes longer")  # fmt: skip
     parser.add_argument("--disk-iops", type=int, default=0, metavar="N",
                         help="writes a second that the server's disk takes (root)")  # fmt: skip
+    parser.add_argument("--disk-full", type=float, default=0.0, metavar="SECONDS",
+                        help="for which the server's disk has no room, again and again after "
+                        "--every seconds (root)")  # fmt: skip
     parser.add_argument("--hostile", action="store_true",
                         help="strangers and a stolen key attack meanwhile")  # fmt: skip
     parser.add_argument("--seed", type=int, default=1)
@@ -71,7 +76,9 @@ def main() -> int:
         parser.error(f"RNICS is a multiple of {RAILS}, and {2 * RAILS} or more")
     if not set(options.kill) <= {"serve", "judge"}:
         parser.error("--kill takes serve and judge")
-    trouble = Trouble(options.clock_steps, options.every, options.disk_ms, options.disk_iops)
+    trouble = Trouble(
+        options.clock_steps, options.every, options.disk_ms, options.disk_iops, options.disk_full
+    )
     if trouble.remedy is not None:
         parser.error(trouble.remedy)
     if options.kills is not None and (options.kills < 1 or not options.kill):
