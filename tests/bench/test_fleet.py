@@ -20,7 +20,7 @@ from tests.bench.fleet import __main__ as command
 from tests.bench.fleet import hosts
 from tests.bench.fleet.again import Again
 from tests.bench.fleet.hosts import NS, Fleet, Load
-from tests.bench.fleet.run import Kills, _Live
+from tests.bench.fleet.run import Kills, _Live, missing
 from tests.bench.fleet.trouble import Trouble
 
 
@@ -87,6 +87,15 @@ def test_a_run_that_shows_what_it_must_not_is_amiss(change: dict[str, Any]) -> N
     }  # fmt: skip
     assert not command._is_amiss(well, 3)
     assert command._is_amiss(well | change, 3)
+
+
+def test_what_may_go_for_room_is_not_lost_and_all_else_is() -> None:
+    full_ns = 1_000 * NS
+    acknowledged = [("h0", seconds * NS) for seconds in (815, 820, 995)] + [("h1", 815 * NS)]
+    kept = {("h1", 815 * NS)}
+    assert missing(acknowledged, kept, full_ns) == (2, 1)  # three minutes are kept
+    assert missing(acknowledged, kept, 0) == (3, 0)
+    assert missing(acknowledged, acknowledged, full_ns) == (0, 0)
 
 
 @given(

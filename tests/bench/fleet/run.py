@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from multiprocessing.connection import Connection
@@ -26,6 +26,7 @@ from typing import Any
 import duckdb
 
 from analyzer.simulate.agents import WIDTH_NS
+from analyzer.server.space import NEEDED_NS
 from tests.analyzer.certificates import Authority
 from tests.bench.fleet import hostile
 from tests.bench.fleet.hosts import AGAIN_S, NS, Delivered, Load, Served, main
@@ -217,6 +218,8 @@ class Outcome:
     seen: Seen
     lost: int
     """Windows that were acknowledged and are not on disk."""
+    trimmed: int
+    """Such that might be deleted, as the disk was full."""
     killed: int
     hostile: dict[str, int]
     """How attempts of each kind ended."""
@@ -256,9 +259,9 @@ def run(
         process.terminate()
         process.join()
         serve.stop()
-    lost = _lost(serve.database, delivered)
+    gone = missing(delivered.acknowledged, _kept(serve.database), machine.full_ns)
     seen, failed_ns = watcher.seen, live.failed_ns
-    return Outcome(load, truths, failed_ns, delivered, seen, lost, live.killed, counts)
+    return Outcome(load, truths, failed_ns, delivered, seen, *gone, live.killed, counts)
 
 
 @contextlib.contextmanager
@@ -347,10 +350,21 @@ class _Live:
             self._say(f"killed {whom}, {self.killed}")
 
 
-def _lost(database: Path, delivered: Delivered) -> int:
+def _kept(database: Path) -> set[tuple[str, int]]:
     with duckdb.connect(str(database), read_only=True) as connection:
-        kept = set(connection.execute("SELECT host, start_ns FROM windows").fetchall())
-    return len(set(delivered.acknowledged) - kept)
+        return set(connection.execute("SELECT host, start_ns FROM windows").fetchall())
+
+
+def missing(
+    acknowledged: Iterable[tuple[str, int]], kept: Collection[tuple[str, int]], full_ns: int
+) -> tuple[int, int]:
+    """Return how many windows are lost, and how many were deleted for room.
+
+    The disk was full last at `full_ns`, 0 if never. What is older than a restart reads may go then.
+    """
+    gone = [start_ns for _, start_ns in set(acknowledged) - set(kept)]
+    trimmed = sum(start_ns + WIDTH_NS <= full_ns - NEEDED_NS for start_ns in gone)
+    return len(gone) - trimmed, trimmed
 
 
 def rss_mib(pid: int) -> int:
@@ -391,6 +405,7 @@ def told(outcome: Outcome) -> dict[str, Any]:
         "others": others,
         "undecided": len(undecided),
         "lost": outcome.lost,
+        "trimmed": outcome.trimmed,
         "undelivered": delivered.waiting,
         "killed": outcome.killed,
         "hostile": outcome.hostile,

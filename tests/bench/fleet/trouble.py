@@ -86,6 +86,8 @@ class Machine:
         self._is_needed = bool(trouble.steps_s or trouble.sync_ms)
         self._group = THROTTLE.with_name(f"netagent-bench-{os.getpid()}")
         self._cleanup = ExitStack()
+        self.full_ns = 0
+        """When the disk was full last, Unix nanoseconds; 0: never."""
 
     def __enter__(self) -> Self:
         """Build what is needed for the trouble."""
@@ -170,6 +172,7 @@ class Machine:
             until_s = time.monotonic() + self._trouble.full_s
             while time.monotonic() < until_s:
                 filled(others)
+                self.full_ns = time.time_ns()
                 await asyncio.sleep(FILL_S)
             others.unlink()
             say("the server's disk has room")
