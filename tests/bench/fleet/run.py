@@ -25,8 +25,8 @@ from typing import Any
 
 import duckdb
 
-from analyzer.simulate.agents import WIDTH_NS
 from analyzer.server.space import NEEDED_NS
+from analyzer.simulate.agents import WIDTH_NS
 from tests.analyzer.certificates import Authority
 from tests.bench.fleet import hostile
 from tests.bench.fleet.hosts import AGAIN_S, NS, Delivered, Load, Served, main
