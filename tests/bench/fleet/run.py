@@ -385,14 +385,14 @@ def told(outcome: Outcome) -> dict[str, Any]:
     load, seen, delivered = outcome.load, outcome.seen, outcome.delivered
     named: dict[str, float | None] = {each.component: None for each in outcome.truths}
     excused = {also for each in outcome.truths for also in (each.component, *each.also)}
-    others, undecided = dict[str, str](), set[str]()
+    others, undecided = dict[str, str](), dict[str, str]()
     for at_ns, incident in seen.events:
         component = incident["component"]
         if component in named and named[component] is None:
             began = next(t.start_s for t in outcome.truths if t.component == component)
             named[component] = round((at_ns - outcome.failed_ns) / NS - began, 1)
         elif component is None:
-            undecided.add(incident["id"])
+            undecided[incident["id"]] = incident["summary"]
         elif component not in excused:
             others.setdefault(component, incident["summary"])
     took, answered = sorted(delivered.took_s), sorted(seen.answered_s)
@@ -403,7 +403,7 @@ def told(outcome: Outcome) -> dict[str, Any]:
         "summaries": len(took),
         "named_s": named,
         "others": others,
-        "undecided": len(undecided),
+        "undecided": sorted(undecided.values()),
         "lost": outcome.lost,
         "trimmed": outcome.trimmed,
         "undelivered": delivered.waiting,
