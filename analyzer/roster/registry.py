@@ -219,13 +219,15 @@ class Registry:
         known = self._hosts.get(host)
         if known is not None:
             is_back = not self._is_heard(host, wall_ns)
+            # What waited to be stored is told after others that came later.
+            newest_ns = max(wall_ns, known.agent.last_seen_ns)
             # A window of the future is one of a clock that went back since.
             before_ns = known.agent.last_window_ns
-            before_ns = before_ns if before_ns <= wall_ns else 0
+            before_ns = before_ns if before_ns <= newest_ns else 0
             self._restored.discard(host)
             known.agent = replace(
                 known.agent,
-                last_seen_ns=max(wall_ns, known.agent.last_seen_ns),
+                last_seen_ns=newest_ns,
                 last_window_ns=max(window_start_ns, before_ns),
             )
             if is_back:

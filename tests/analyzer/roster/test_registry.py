@@ -167,6 +167,15 @@ def test_a_window_of_the_future_says_nothing_once_its_host_s_clock_went_back():
     assert registry.agent("h0").last_window_ns == 110
 
 
+def test_a_summary_that_is_told_of_after_later_ones_takes_nothing_back():
+    registry = Registry()
+    registry.apply(registration("h0"), 5)
+    registry.heard("h0", 104, 105)
+    registry.heard("h0", 100, 101)  # it waited to be stored
+    assert registry.agent("h0").last_window_ns == 104
+    assert registry.agent("h0").last_seen_ns == 105
+
+
 def test_addresses_that_a_host_had_once_do_not_add_up():
     registry = Registry()
     kept = replace(endpoint("h1", "b0"), underlay="172.30.9.9")
