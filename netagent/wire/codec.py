@@ -89,7 +89,7 @@ def deflated(body: bytes) -> bytes:
 
 
 def quickly_deflated(body: bytes) -> bytes:
-    """Return bytes deflated (RFC 1950) in little time: half as large again as by much of it."""
+    """Return bytes deflated (RFC 1950) in as little time as may be; they are the more for it."""
     packed: bytes = fast_zlib.compress(body, 1)
     return packed
 

@@ -133,7 +133,7 @@ class Outcome:
     rows: int
     ranks: int = 0
     version: str = ""
-    """The commit that judged; its logs are the same by each."""
+    """The commit that simulated and judged."""
 
 
 def outcome(each: Episode) -> Outcome:
