@@ -34,6 +34,8 @@ RINGS, PROBED = "operators", "probed"
 DP, PP, TP = 2, 2, 2
 HEALTHY_STEPS, WRONG_STEPS = 8, 10
 """Steps that are recorded before a fault, and with it. Chosen: more than detectors need (five)."""
+SOME_STEPS = 80
+"""Likewise, where only some of them are long. Chosen: what is lost is mostly sent again at once."""
 STEP_LIMIT_S = 150.0
 """Seconds that the steps with a fault may take. Chosen: some times what they do take."""
 HANG_S = 8.0
@@ -56,6 +58,8 @@ class Fault:
     """What the job itself is told."""
     target: str = ""
     """Of a fault of the lab."""
+    steps: int = WRONG_STEPS
+    """For which it lasts."""
 
 
 FAULTS = (
@@ -65,7 +69,7 @@ FAULTS = (
     Fault("imbalance", "stage", (2, 3, 6, 7), note={"stage": 1, "factor": 1.7}),
     Fault("garbage", "nobody", note={"seconds": 0.15}),
     Fault("slow-uplink", "uplink", (2,), target="h1/rnic0"),
-    Fault("lossy-uplink", "uplink", (2,), target="h1/rnic0"),
+    Fault("lossy-uplink", "uplink", (2,), target="h1/rnic0", steps=SOME_STEPS),
     Fault("slow-link", "link", (0, 2, 4, 6), target="leaf-s0-r0--spine-0"),
     Fault("stopped", "rank", (5,), hangs=True),
     Fault("skipped", "rank", (1,), hangs=True, note={"rank": 1}),
@@ -226,7 +230,7 @@ def _try(job: _Job, fault: Fault, say: Say, output: Path) -> Told:
             with suppress(LabError):  # that it does not is what is waited for
                 _steps(training, 10**6, "the job to hang", timeout_s=HANG_S)
         else:
-            _steps(training, WRONG_STEPS, "steps with the fault", timeout_s=STEP_LIMIT_S)
+            _steps(training, fault.steps, "steps with the fault", timeout_s=STEP_LIMIT_S)
         rings, probed = job.read()
         began_ns = before_ns if fault.hangs else begun_ns
         job.copy_probed(output / f"{fault.name}.probed", began_ns, over=not fault.hangs)
@@ -256,7 +260,7 @@ def _broken(job: _Job, training: Training, fault: Fault) -> Iterator[None]:
         command(*("tc", "-n", where, "qdisc", "replace", "dev", interface, "root"), *bucket)
         undo = lambda: command("tc", "-n", where, "qdisc", "del", "dev", interface, "root")  # noqa: E731
     elif fault.name == "lossy-uplink":
-        job.lab.inject("rnic-loss", fault.target, percent=3)
+        job.lab.inject("rnic-loss", fault.target)
         undo = job.lab.heal
     elif fault.name == "slow-link":
         job.lab.inject("slow-link", fault.target, kbit=UPLINK_KBIT)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from analyzer.detect.operators import lateness, partition, transfers, whatif
+from analyzer.detect.operators import lateness, partition, stalls, transfers, whatif
 from analyzer.detect.operators.case import Case
 from analyzer.detect.operators.iterations import FEWEST_ITERATIONS, iterations
 from analyzer.detect.operators.neighbours import with_peers
@@ -31,6 +31,7 @@ SLIGHT_INSIDE = 0.25
 """Part of what an uneven stage costs, below which none of its ranks is told apart. Chosen."""
 _MOST_OF_HOST = 0.8
 """Share of a host's ranks that are slow where the host is. Chosen."""
+_NOBODY = (Holdup.NOTHING, Holdup.ALL_SLOW, Holdup.IMBALANCE)
 _LEAST = 2
 _SHOWN = 8
 _AT_TIMES = 0.9
@@ -58,7 +59,33 @@ def judge(log: Log) -> Verdict | None:
     moves = bool(np.isin(log.kind, (Kind.SEND, Kind.RECV)).any())
     blurred = mixed(log, sums.ranks, stage)
     case = Case(sums, stage, log.groups, log.places, whole is not log, moves, blurred)
-    return conclude(case, passes)
+    verdict = conclude(case, passes)
+    return _at_times(case, rows, verdict) if verdict.holdup in _NOBODY else verdict
+
+
+def _at_times(case: Case, rows: Rows, verdict: Verdict) -> Verdict:
+    """Return a verdict that names nobody, or else who takes part in what stalls at times."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore", RuntimeWarning)
+        found = stalls.stalled(rows, case.groups, case.step_us)
+    if not found:
+        return verdict
+    count = len(case.step_us)
+    culprits = tuple(_stalling(each, count) for each in found)
+    return Verdict(
+        Holdup.SLOW_COMMUNICATION, _told(culprits[0]), culprits, innocent=False,
+        evidence=(*(each.why for each in culprits), *verdict.evidence), iterations=count,
+    )  # fmt: skip
+
+
+def _stalling(each: stalls.Stalled, count: int) -> Culprit:
+    share = each.steps / count
+    kind = Who.EDGE if each.edge else Who.RANK if len(each.ranks) == 1 else Who.GROUP
+    why = (
+        f"in {share:.0%} of the iterations something that it sends or takes part in ends "
+        f"{each.late_us / 1e3:.0f} ms late, though all began in time; {each.effect:.0%} of the time"
+    )
+    return Culprit(kind, each.ranks, _sure(share), why, network=True)
 
 
 def _untold() -> Verdict:

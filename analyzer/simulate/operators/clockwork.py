@@ -117,7 +117,7 @@ def _collective(
     start = work.free[stage]
     takes = us * (1 + _SMALL * work.rng.standard_normal((work.job.steps, 1, 1)))
     if kind is GroupKind.DATA:
-        takes = takes * work.harm.gradients[stage]
+        takes = takes * work.harm.gradients[stage] + _timeouts(work, work.harm.lost_in, stage)
     if kind is GroupKind.EXPERT:
         takes = takes * _together(work, work.harm.shared[stage], kind)
     end = work.free[stage] = np.broadcast_to(_together(work, start, kind) + takes, start.shape)
@@ -175,12 +175,22 @@ def _receive(work: _Clockwork, stage: int, needs: tuple[int, Pass], way: str) ->
     row, job = work.sent[needs], work.job
     low = min(needs[0], stage) if abs(needs[0] - stage) == 1 else job.stages - 1
     takes = _noisy(work, job.transfer_us, _SMALL) * work.harm.edges[low]
+    takes = takes + _timeouts(work, work.harm.lost, low)
     start = work.free[stage]
     end = work.free[stage] = np.maximum(row.start, start) + takes
     row.end = end
     size, at = _ACTIVATION_BYTES, needs[1].microbatch
     got = Row(Kind.RECV, f"{way}-recv", start, end, None, needs[0], at, size)
     work.rows[stage].append(got)
+
+
+def _timeouts(work: _Clockwork, lost: dict[int, Grid], stage: int) -> Grid | float:
+    """Return how long each of a stage's transfers waits, of which some packet was lost."""
+    if stage not in lost:
+        return 0.0
+    likely = lost[stage]
+    hit = work.rng.random((work.job.steps, *likely.shape[1:])) < likely
+    return np.asarray(hit * work.harm.timeout_us, np.float64)
 
 
 def _factor(work: _Clockwork, stage: int, each: Pass) -> Grid:

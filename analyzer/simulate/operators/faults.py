@@ -23,6 +23,7 @@ class Fault(StrEnum):
     LOADER = "slow data loader"
     HOST = "slow host"
     NIC = "slow uplink of a rank"
+    LOSSY = "uplink of a rank that loses packets"
     LINK = "slow link between two stages"
     RING = "slow link in a ring"
     LAST_STAGE = "slow last stage"
@@ -37,7 +38,7 @@ NOBODY = frozenset(
     {Fault.SEQUENCES, Fault.EXPERTS, Fault.GC_ALL, Fault.GC_RANDOM, Fault.CHECKPOINT}
 )
 """Of these nobody is at fault."""
-NETWORK = frozenset({Fault.NIC, Fault.LINK, Fault.RING})
+NETWORK = frozenset({Fault.NIC, Fault.LOSSY, Fault.LINK, Fault.RING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Injected:
     """How many times as long things take; of sequences and experts the standard deviation of a
     logarithm; of what stalls its share of a step."""
     share: float = 1.0
-    """In which share of the steps."""
+    """In which share of the steps; of an uplink that loses packets, of the transfers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +96,11 @@ def _drawn(job: Job, fault: Fault, rng: np.random.Generator) -> Injected:
         among = range(job.data * job.tensor)
     if fault is Fault.LINK:
         among = range(job.world - job.data * job.tensor)
-    share = float(rng.uniform(0.35, 0.7)) if fault is Fault.OFTEN_SLOW else 1.0
+    share = float(rng.uniform(*_SHARES[fault])) if fault in _SHARES else 1.0
     return Injected(fault, int(rng.choice(np.asarray(among))), strength, share)
 
 
+_SHARES = {Fault.OFTEN_SLOW: (0.35, 0.7), Fault.LOSSY: (0.02, 0.1)}
 _STRENGTHS = {
     Fault.SLOW_RANK: (1.25, 2.2),
     Fault.OFTEN_SLOW: (1.4, 2.5),
@@ -106,6 +108,7 @@ _STRENGTHS = {
     Fault.LOADER: (0.15, 0.5),
     Fault.HOST: (1.25, 2.0),
     Fault.NIC: (6.0, 20.0),
+    Fault.LOSSY: (0.1, 0.4),
     Fault.LINK: (20.0, 60.0),
     Fault.RING: (4.0, 10.0),
     Fault.LAST_STAGE: (1.3, 1.9),

@@ -37,6 +37,11 @@ class Harm:
     """Stopped as the step begins, everybody at the same time."""
     shared: list[Grid]
     """Of the embedding's gradients and of exchanges among experts: of uplinks alone."""
+    lost: dict[int, Grid] = field(default_factory=dict)
+    """Of stages: how likely a transfer to or from the next one waits for a time-out."""
+    lost_in: dict[int, Grid] = field(default_factory=dict)
+    """Likewise of collectives among replicas."""
+    timeout_us: float = 0.0
     sequences: Grid | None = None
     """(steps, data, microbatches)."""
     experts: float = 0.0
@@ -99,6 +104,8 @@ def _inflict(job: Job, each: Injected, made: Harm, rng: np.random.Generator) -> 
             made.backward[-1] *= each.strength
         case Fault.NIC | Fault.LINK | Fault.RING:
             _slow_network(job, each, made)
+        case Fault.LOSSY:
+            _lossy(job, each, made)
         case _:
             _nobodys(job, each, made, rng)
 
@@ -121,6 +128,16 @@ def _slow_network(job: Job, each: Injected, made: Harm) -> None:
     if each.fault is Fault.NIC:
         made.edges[stage - 1][:, data, tensor] *= each.strength
         made.shared[stage][:, data, tensor] *= each.strength
+
+
+def _lossy(job: Job, each: Injected, made: Harm) -> None:
+    stage, data, tensor = job.where(each.rank)
+    for at in {stage, (stage - 1) % job.stages}:
+        made.lost[at] = np.zeros((1, job.data, job.tensor))
+        made.lost[at][:, data, tensor] = each.share
+    made.lost_in[stage] = np.zeros((1, 1, job.tensor))
+    made.lost_in[stage][:, :, tensor] = each.share
+    made.timeout_us = each.strength * step_us(job)
 
 
 def _nobodys(job: Job, each: Injected, made: Harm, rng: np.random.Generator) -> None:

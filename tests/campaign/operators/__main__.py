@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from analyzer.simulate.operators.faults import Fault
 from tests.campaign.journal import version
 from tests.campaign.operators.episode import JUDGING, SHAPES, Outcome, episode, outcome
 from tests.campaign.operators.report import plain, table
@@ -33,6 +34,7 @@ def main() -> int:
     parser.add_argument("--episodes", type=int, default=200)
     parser.add_argument("--seed", type=int, default=JUDGING)
     parser.add_argument("--output", type=Path, help="append each outcome as a JSON line")
+    parser.add_argument("--fault", type=Fault, help="this one alone, such as 'slow host'")
     parser.add_argument("--score", type=Path, help="run nothing; count what a file has (also .xz)")
     asked = parser.parse_args()
     if asked.score:
@@ -66,7 +68,7 @@ def _run(asked: argparse.Namespace) -> list[Outcome]:
     for seed in range(asked.seed, asked.seed + asked.episodes):
         if seed in known:
             continue
-        made = replace(outcome(episode(seed, asked.ranks)), version=version())
+        made = replace(outcome(episode(seed, asked.ranks, asked.fault)), version=version())
         done.append(made)
         if asked.output:
             with asked.output.open("a") as out:

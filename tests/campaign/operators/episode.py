@@ -36,7 +36,7 @@ EXPECTED = {
 """What is to be said where nobody is at fault."""
 _HEALTHY, _NOBODY, _TWO = 0.1, 0.2, 0.3
 """Shares of episodes."""
-_SECOND = (*(set(Fault) - NOBODY), Fault.GC_RANDOM, Fault.GC_ALL, Fault.CHECKPOINT)
+_SECOND = (*(set(Fault) - NOBODY - {Fault.LOSSY}), Fault.GC_RANDOM, Fault.GC_ALL, Fault.CHECKPOINT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,11 @@ def _logged(job: Job, truth: Blame) -> Blame:
     return Blame(truth.kind, ranks)
 
 
-def episode(seed: int, ranks: int) -> Episode:
-    """Return the episode of a seed."""
+def episode(seed: int, ranks: int, only: Fault | None = None) -> Episode:
+    """Return the episode of a seed; `only`: with this fault alone."""
     rng = np.random.default_rng(seed)
-    source = str(rng.choice(list(SOURCES)))
-    faults = _faults(rng, source)
+    source = str(rng.choice([name for name in SOURCES if only is None or _tells(name, only)]))
+    faults = _faults(rng, source) if only is None else [only]
     shapes = [shape for shape in SHAPES[ranks] if _fits(shape, faults)]
     data, stages, tensor, experts = shapes[int(rng.integers(len(shapes)))]
     chunks = 2 if stages > 1 and experts == 1 and rng.random() < 0.25 else 1
@@ -85,9 +85,7 @@ def episode(seed: int, ranks: int) -> Episode:
 
 
 def _faults(rng: np.random.Generator, source: str) -> list[Fault]:
-    blamed = sorted(set(Fault) - NOBODY)
-    if source == "trace":  # it does not say who is in a ring
-        blamed.remove(Fault.RING)
+    blamed = [each for each in sorted(set(Fault) - NOBODY - {Fault.LOSSY}) if _tells(source, each)]
     kind = rng.random()
     if kind < _HEALTHY:
         return []
@@ -100,6 +98,14 @@ def _faults(rng: np.random.Generator, source: str) -> list[Fault]:
     return [first, Fault(rng.choice(others))]
 
 
+def _tells(source: str, fault: Fault) -> bool:
+    """Return whether a source can tell a fault.
+
+    A trace does not say who is in a ring, and its times begin anew with each step.
+    """
+    return source != "trace" or fault not in {Fault.RING, Fault.LOSSY}
+
+
 def _fits(shape: tuple[int, int, int, int], faults: Sequence[Fault]) -> bool:
     _, stages, tensor, experts = shape
     if Fault.EXPERTS in faults and experts == 1:
@@ -107,7 +113,7 @@ def _fits(shape: tuple[int, int, int, int], faults: Sequence[Fault]) -> bool:
     # What is slow of a network is told by what is like it: no ring is unlike the only other one.
     if Fault.RING in faults and stages * tensor < FEWEST_ALIKE:
         return False
-    pipelined = {Fault.LINK, Fault.LAST_STAGE, Fault.NIC}
+    pipelined = {Fault.LINK, Fault.LAST_STAGE, Fault.NIC, Fault.LOSSY}
     return stages > 1 or not pipelined & set(faults)
 
 

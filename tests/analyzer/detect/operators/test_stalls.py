@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from analyzer.detect.operators import stalls
+from analyzer.detect.operators.iterations import iterations
+from analyzer.detect.operators.slow import judge
+from analyzer.detect.operators.stalls import stalled
+from analyzer.detect.operators.verdict import Holdup, Who
+from analyzer.operators.log import Group, GroupKind, Kind, log_of
+from analyzer.operators.rows import Rows
+from analyzer.simulate.operators.faults import Fault, Injected
+from analyzer.simulate.operators.job import Job
+from analyzer.simulate.operators.logs import HOOKS
+from tests.analyzer.detect.operators.jobs import NAMELESS, SOURCES, case_of, logged
+
+JOB = Job(data=4, stages=4, tensor=2, steps=24)
+LOSSY = Injected(Fault.LOSSY, 9, 0.25, share=0.06)
+US = 1000
+
+
+def _found(log):
+    found = iterations(log)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return stalled(Rows.of(log, found.step, found.steps), log.groups, case_of(log).step_us)
+
+
+@pytest.mark.parametrize("source", ["hooks", "all"])
+@pytest.mark.parametrize("rank", [9, 14, 22])
+def test_an_uplink_that_loses_packets_is_named_by_whom_all_its_stalls_are_with(rank, source):
+    log = logged(JOB, replace(LOSSY, rank=rank), source=SOURCES[source])
+    (found,) = _found(log)
+    assert found.ranks == (rank,)
+    assert 3 <= found.steps < 24
+    verdict = judge(log)
+    assert (verdict.holdup, verdict.innocent) == (Holdup.SLOW_COMMUNICATION, False)
+    assert [(each.kind, each.ranks, each.network) for each in verdict.culprits] == [
+        (Who.RANK, (rank,), True)
+    ]
+    assert "began in time" in verdict.summary
+
+
+@pytest.mark.parametrize(
+    "faults", [(), (Injected(Fault.SEQUENCES, 0, 0.5),), (Injected(Fault.GC_RANDOM, 0, 0.4),),
+               (Injected(Fault.GC_ALL, 0, 0.3),), (Injected(Fault.CHECKPOINT, 0, 1.0),),
+               (Injected(Fault.OFTEN_SLOW, 9, 2.0, 0.4),), (Injected(Fault.LOADER, 1, 0.4),)]
+)  # fmt: skip
+def test_what_ranks_do_by_themselves_stalls_nothing(faults):
+    assert _found(logged(JOB, *faults, source=HOOKS)) == []
+
+
+def test_where_times_begin_anew_in_each_step_nothing_is_told():
+    assert _found(logged(JOB, LOSSY)) != []
+    assert _found(logged(JOB, LOSSY, source=NAMELESS)) == []
+
+
+def test_a_log_that_is_larger_than_is_looked_at_tells_nothing(monkeypatch):
+    log = logged(JOB, LOSSY, source=HOOKS)
+    monkeypatch.setattr(stalls, "MOST_ROWS", len(log) // 2)
+    assert _found(log) == []
+
+
+def test_a_rank_that_is_not_logged_is_not_named_and_its_partners_are_not_either():
+    log = logged(JOB, LOSSY, source=HOOKS)
+    assert _found(log.take(log.rank != 9)) == []
+
+
+# --- four ranks that hand on in a ring and meet at the end of a step ----------------------------
+
+STEPS, WORK_US, SMALL_US, RANKS = 30, 10_000, 100, 6
+
+
+class _Ring:
+    """Steps of ranks each of which works, sends to the next one, receives, and meets all."""
+
+    def __init__(self):
+        self.rows, self.now, self.rng = [], [0] * RANKS, np.random.default_rng(1)
+
+    def step(self, number, *, sending=None, working=None, leaving=None, inside=None):
+        """Do one: the keyword names who has a long send, work, exit, or wait inside a pair."""
+        late = 5 * SMALL_US * 10
+        begins = [now + 7 * each for each, now in enumerate(self.now)]
+        worked = [at + WORK_US + (late if each == working else 0) + int(self.rng.integers(20))
+                  for each, at in enumerate(begins)]  # fmt: skip
+        got = []
+        for each in range(RANKS):
+            self._row(each, number, Kind.COMPUTE, "pass", begins[each], worked[each])
+            before = (each - 1) % RANKS
+            arrives = worked[before] + SMALL_US + (late if before == sending else 0)
+            done = max(arrives, worked[each])
+            after = (each + 1) % RANKS
+            self._row(each, number, Kind.SEND, "send", worked[each], worked[each] + 1, after)
+            self._row(each, number, Kind.RECV, "recv", worked[each] + 2, done + 2, before)
+            got.append(done + 2)
+        pairs = [max(got[each], got[each ^ 1]) for each in range(RANKS)]
+        out = [at + SMALL_US + (late if inside is not None and each // 2 == inside // 2 else 0)
+               for each, at in enumerate(pairs)]  # fmt: skip
+        for each in range(RANKS):
+            self._row(each, number, Kind.COLLECTIVE, "all_reduce", got[each], out[each], group=1)
+        end = max(out) + SMALL_US
+        for each in range(RANKS):
+            left = end + (late if each == leaving else 0)
+            self._row(each, number, Kind.COLLECTIVE, "all_reduce", out[each], left, group=0)
+            self.now[each] = left
+
+    def _row(self, rank, step, kind, op, start, end, peer=-1, group=-1):
+        offset = 10**9 * rank  # of clocks
+        group = group if group < 1 else 1 + rank // 2
+        self.rows.append((rank, step, kind, op, peer, group, (offset + start) * US,
+                          (offset + end) * US))  # fmt: skip
+
+    def log(self, kind="tp"):
+        names = ("rank", "step", "kind", "op", "peer", "group", "started_ns", "ended_ns")
+        columns = dict(zip(names, map(list, zip(*self.rows, strict=True)), strict=True))
+        ops = ("pass", "send", "recv", "all_reduce")
+        columns["op"] = [ops.index(each) for each in columns["op"]]
+        pairs = [Group(f"{kind}{n}", GroupKind(kind), (n, n + 1)) for n in range(0, RANKS, 2)]
+        world = Group("world", GroupKind.WORLD, tuple(range(RANKS)))
+        return log_of(columns, ops=ops, groups=(world, *pairs))
+
+
+def _ring(at=(), *, kind="dp", **who):
+    made = _Ring()
+    for number in range(STEPS):
+        made.step(number, **(who if number in at else {}))
+    return made.log(kind)
+
+
+OFTEN = range(3, 27, 4)
+
+
+def test_an_edge_that_stalls_is_named_with_its_sender_first():
+    (found,) = _found(_ring(OFTEN, sending=2))
+    assert (found.ranks, found.edge, found.steps) == ((2, 3), True, len(OFTEN))
+    assert 4500 < found.late_us < 5500
+    assert found.effect == pytest.approx(len(OFTEN) * 5000 / (STEPS * 10_300), rel=0.15)
+
+
+def test_a_group_that_stalls_is_named_as_one():
+    (found,) = _found(_ring(OFTEN, inside=2))
+    assert (found.ranks, found.edge) == ((2, 3), False)
+
+
+@pytest.mark.parametrize("at", [(), (9,), (9, 20)])
+def test_what_stalls_once_or_twice_names_nobody(at):
+    assert _found(_ring(at, sending=2)) == []
+
+
+def test_a_rank_that_works_longer_at_times_is_no_stall_of_what_it_sends():
+    assert _found(_ring(OFTEN, working=2)) == []
+
+
+def test_a_rank_that_leaves_a_step_late_does_not_accuse_what_it_sends_in_the_next():
+    """By its own clock it begins the next step in time; whoever waits for it knows better."""
+    assert _found(_ring(OFTEN, leaving=2)) == []
+
+
+def test_a_rank_that_also_stalls_inside_its_host_waits_for_a_processor():
+    made = _Ring()
+    for number in range(STEPS):
+        made.step(number, **({"sending": 2} if number in OFTEN else {}),
+                  **({"inside": 2} if number - 1 in OFTEN else {}))  # fmt: skip
+    assert [each.ranks for each in _found(made.log("dp"))] == [(2, 3)]
+    assert _found(made.log("tp")) == []
+
+
+@pytest.mark.parametrize("also", [2, 3])
+def test_where_either_end_of_an_edge_is_late_by_itself_too_it_waits_for_a_processor(also):
+    made = {}
+    for working in (None, also):
+        made[working] = _Ring()
+        for number in range(STEPS):
+            sending = 2 if number in OFTEN else None
+            long = working if number - 1 in OFTEN[::2] else None
+            made[working].step(number, sending=sending, working=long)
+    assert [each.ranks for each in _found(made[None].log())] == [(2, 3)]
+    assert _found(made[also].log()) == []
+
+
+def test_steps_in_which_a_rank_does_something_else_are_left_out():
+    log = _ring(OFTEN, sending=2)
+    drop = (log.rank == 3) & (log.step == OFTEN[0]) & (log.kind == Kind.SEND)
+    (found,) = _found(log.take(~drop))
+    assert found.steps == len(OFTEN) - 1
