@@ -40,6 +40,7 @@ what it found last; or a file, or a folder with a file a rank, of one of these:
     file's name ends in, as in nccl_trace_rank_3, _dump_0, rank_h5_40
   NCCL Inspector's JSON lines
   what ncclras prints, as text or JSON
+  rings that netagent_torch or uprobes wrote (*.ring)
   CSV or Parquet, a row an operation, with the columns
     {", ".join(imported.NEEDED)}
     and those known of

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from analyzer.detect.held import JobVerdict, parts_of
-from analyzer.detect.operators.verdict import Culprit, Who
+from analyzer.detect.operators.verdict import Culprit, Holdup, Who
 from analyzer.localize.case import Case, Explained, OrderedPair, unordered, way_of
 from analyzer.localize.contract import Context
 from analyzer.questions import Asking
@@ -59,29 +59,38 @@ class Jobs:
 
         An incident that stands for the same reason counts, though this window lost nothing.
         """
-        # Of a rank whose transfers all are slow, what carries it is what they have in common.
         is_between = culprit.network and culprit.kind is not Who.RANK
-        parts = self._crossed(culprit, job, case) if is_between else _carrying(culprit, job, case)
         pairs = _pairs(culprit, job) if is_between else set()
-        mine = [each for each in case.explained if _means(each.verdict, parts, pairs)]
+        # What transfers of a rank have in common is what carries it, or what all of them cross.
+        ends = job.ends(culprit.ranks) if culprit.network and not is_between else set()
+        parts = frozenset() if is_between else _carrying(culprit, job, case)
+        parts |= self._crossed(pairs, ends, case)
+        mine = [each for each in case.explained if _means(each.verdict, parts, pairs, ends)]
         for each in mine:
             told = (*each.verdict.evidence, _said(job, culprit))
             case.amend(each, replace(each, verdict=replace(each.verdict, evidence=told)))
         return bool(mine) or not case.standing.isdisjoint(parts)
 
-    def _crossed(self, edge: Culprit, job: JobVerdict, case: Case) -> frozenset[Component]:
-        """Return what the packets of an edge cross for certain."""
-        pairs = _pairs(edge, job)
-        flows = case.flows.where(case.flows.between(list(pairs))) if pairs else []
+    def _crossed(
+        self, pairs: set[OrderedPair], ends: set[EndpointId], case: Case
+    ) -> frozenset[Component]:
+        """Return what the packets of pairs, and of all that an endpoint has, cross for certain."""
+        mask = case.flows.between(list(pairs)) if pairs else case.flows.of_any(ends)
+        flows = case.flows.where(mask) if pairs or ends else []
         return frozenset().union(*(way_of(v, case, self._topology).certain for v in flows))
 
 
-def _means(verdict: Verdict, parts: frozenset[Component], pairs: AbstractSet[OrderedPair]) -> bool:
-    """Return whether a verdict on what probes saw is about these parts or pairs."""
+def _means(
+    verdict: Verdict, parts: frozenset[Component], pairs: AbstractSet[OrderedPair],
+    ends: AbstractSet[EndpointId],
+) -> bool:  # fmt: skip
+    """Return whether a verdict on what probes saw is about these parts, pairs or endpoints."""
     if verdict.layer is Layer.JOB or verdict.symptom is Symptom.MASKED:
         return False
-    failing = (unordered((each.source, each.target)) for each in verdict.failing)
-    return verdict.component in parts or any(pair in pairs for pair in failing)
+    failing = [unordered((each.source, each.target)) for each in verdict.failing]
+    return verdict.component in parts or any(
+        pair in pairs or not ends.isdisjoint(pair) for pair in failing
+    )
 
 
 def _carrying(culprit: Culprit, job: JobVerdict, case: Case) -> frozenset[Component]:
@@ -118,10 +127,11 @@ def _verdict(part: Component, culprit: Culprit | None, job: JobVerdict, case: Ca
 def _disagreed(edges: list[Culprit], job: JobVerdict, case: Case) -> Verdict:
     part = Component(Kind.TASK, job.task)
     named = ", ".join(f"{each.kind} {', '.join(map(str, each.ranks[:8]))}" for each in edges[:4])
+    how = "stands still" if job.verdict.holdup is Holdup.HANG_COMMUNICATION else "is slow"
     probed = _probed(job.task, case)
     return Verdict(
         part, part.layer, Symptom.HELD_UP, DISAGREE,
-        f"sources disagree: {job.task} is slow at {named}, and probes do not see why: "
+        f"sources disagree: {job.task} {how} at {named}, and probes do not see why: "
         f"{_network(probed)}",
         evidence=(*(_said(job, each) for each in edges[:4]), probed), missing=(WIDER,),
     )  # fmt: skip

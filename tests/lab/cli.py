@@ -370,7 +370,7 @@ def _show_arguments(add: Callable[..., argparse.ArgumentParser]) -> None:
         "demo-operators", "a real job that is broken, and who holds it up", "demo-operators",
         _demo_operators,
     )  # fmt: skip
-    told.add_argument("--faults", help="comma-separated (default: all)")
+    told.add_argument("--faults", help=f"comma-separated (default: all): {operators.NAMES}")
     told.add_argument("--output", default=str(operators.OUTPUT), help="(default: %(default)s)")
     fresh = add(
         "starts", "break labs that have only just come up", "starts --delays-s 0 --runs 1", _starts

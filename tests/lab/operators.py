@@ -75,6 +75,7 @@ FAULTS = (
     Fault("skipped", "rank", (1,), hangs=True, note={"rank": 1}),
     Fault("killed", "rank", (6,), hangs=True),
 )
+NAMES = ", ".join(each.name for each in FAULTS)
 STEADY = {"imbalance", "garbage"}
 """What is so from the beginning on: the job is like that, before and after."""
 
@@ -104,8 +105,7 @@ def run(lab: Lab, say: Say, *, faults: tuple[str, ...] = (), output: Path = OUTP
     """Run the demo on a fresh lab; the lab is taken down after. Raise LabError where it fails."""
     chosen = [each for each in FAULTS if not faults or each.name in faults]
     if len(chosen) < len(faults):
-        known = ", ".join(each.name for each in FAULTS)
-        raise LabError("no such fault of a job", f"known: {known}")
+        raise LabError("no such fault of a job", f"known: {NAMES}")
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
     lab.up(Shape(), agents=False, tasks=(TASK,), traffic=None)

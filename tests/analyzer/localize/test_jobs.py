@@ -3,9 +3,10 @@ from dataclasses import replace
 
 import pytest
 
+from analyzer.detect.flows import ends_of
 from analyzer.detect.held import JobVerdict
 from analyzer.detect.operators.verdict import Culprit, Holdup, Verdict, Who
-from analyzer.localize.case import Explained, pairs_quoted
+from analyzer.localize.case import Explained, pairs_quoted, way_of
 from analyzer.localize.contract import Context
 from analyzer.localize.jobs import Jobs
 from analyzer.localize.sentences import sentences
@@ -94,6 +95,13 @@ def test_a_slow_edge_that_no_probe_sees_is_a_disagreement():
     assert verdict.missing
 
 
+def test_a_group_that_stands_still_where_no_probe_sees_why_is_told_so():
+    ring = Culprit(Who.GROUP, (0, 1), 0.8, "all came, and it does not end", network=True)
+    stuck = job(ring, Holdup.HANG_COMMUNICATION, innocent=False)
+    _, (verdict,) = explained(FABRIC.case(), stuck)
+    assert "sources disagree: t0 stands still at group 0, 1, and" in verdict.summary
+
+
 def test_while_an_incident_stands_on_its_way_a_slow_edge_is_no_disagreement():
     case = replace(FABRIC.case(), standing=frozenset({Component.parse("rnic h1/rnic0")}))
     assert explained(case, job(EDGE))[1] == []
@@ -117,3 +125,32 @@ def test_a_rank_whose_transfers_are_slow_is_no_rank_that_computes_slowly():
     _, (verdict,) = explained(FABRIC.case(), job(nic, Holdup.SLOW_COMMUNICATION, innocent=False))
     assert str(verdict.component) == "task t0"
     assert "sources disagree" in verdict.summary
+
+
+def _uplink_of_1():
+    nic = Culprit(Who.RANK, (1,), 0.8, "stalls at times", network=True)
+    return job(nic, Holdup.SLOW_COMMUNICATION, innocent=False)
+
+
+def test_a_rank_whose_transfers_stall_over_a_link_with_a_verdict_is_one_incident():
+    case = FABRIC.case()
+    failing = pairs_quoted([view for view in case.flows if RAIL0[1] in ends_of(view.flow)])
+    case, verdicts = explained(found(case, "link a -- b", failing=failing), _uplink_of_1())
+    assert verdicts == []
+    assert "stalls at times" in " ".join(sentences(case.explained[0].verdict.evidence))
+
+
+def test_a_link_of_others_does_not_explain_a_rank_whose_transfers_stall():
+    case = FABRIC.case()
+    failing = pairs_quoted([view for view in case.flows if RAIL0[1] not in ends_of(view.flow)])
+    _, (verdict,) = explained(found(case, "link a -- b", failing=failing), _uplink_of_1())
+    assert "sources disagree" in verdict.summary
+
+
+def test_what_stands_and_is_crossed_by_a_ranks_transfers_explains_them():
+    case = FABRIC.case()
+    (view, *_) = [view for view in case.flows if RAIL0[1] in ends_of(view.flow)]
+    own = {part for end in RAIL0[1:2] for part in case.own_parts(end)}
+    crossed = way_of(view, case, FABRIC.topology()).certain - own
+    case = replace(case, standing=frozenset({min(crossed, key=str)}))
+    assert explained(case, _uplink_of_1())[1] == []
