@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from heapq import nsmallest
 from itertools import pairwise
 
+from analyzer.detect.chance import gathered
 from analyzer.detect.flows import Flows, FlowView
 from analyzer.localize.case import (
     Case,
@@ -80,6 +81,10 @@ MIN_SLOW_SHARE = 0.1
 """Least share slow of the flows that cross a component blamed for it. Chosen: specific flows of an
 RNIC are slow in three of ten RNIC faults (SkeletonHunter's companion study); the lateness of fewer
 has other causes."""
+GATHERED = 0.005
+"""How likely slow flows may be on one component by chance, given how many are slow. Chosen: what
+starves a whole host, or a lab, slows some flows here and there, and four of a hundred may well
+share one of four hosts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -612,7 +617,10 @@ def _slow_enough(polled: Poll) -> Poll:
         election
         for election in polled.elections
         if election.suspects
-        and election.suspects[0].lost >= MIN_SLOW_SHARE * election.suspects[0].crossed
+        and (best := election.suspects[0]).lost >= MIN_SLOW_SHARE * best.crossed
+        and (
+            not election.beside[1] or gathered(best.lost, best.crossed, *election.beside) < GATHERED
+        )
     ]
     return replace(polled, elections=tuple(kept))
 

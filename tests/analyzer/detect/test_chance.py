@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import beta, binom, norm
+from scipy.stats import beta, binom, fisher_exact, norm
 
-from analyzer.detect.chance import at_most, chances, deviations
+from analyzer.detect.chance import at_most, chances, deviations, gathered
 
 
 def test_the_well_known_deviations():
@@ -39,3 +39,17 @@ def test_the_distributions_are_those_of_scipy(sent, data, rate, sure):
         share = beta.ppf(sure, lost[0] + 1, sent[0] - lost[0])
         assert at_most(lost[0], sent[0], sure) == pytest.approx(share)
     assert deviations(rate) == pytest.approx(norm.isf(rate))
+
+
+@given(st.integers(0, 60), st.integers(0, 60), st.data())
+def test_hits_that_lie_at_random_are_gathered_as_fishers_test_has_it(of, others_of, data):
+    hits = data.draw(st.integers(0, of))
+    others = data.draw(st.integers(0, others_of))
+    table = [[hits, of - hits], [others, others_of - others]]
+    expected = fisher_exact(table, alternative="greater").pvalue
+    assert gathered(hits, of, others, others_of) == pytest.approx(expected, abs=1e-9)
+
+
+def test_four_of_a_few_flows_may_well_be_on_one_of_four_hosts():
+    assert gathered(4, 32, 0, 32) > 0.05
+    assert gathered(4, 32, 0, 3200) < 1e-7
