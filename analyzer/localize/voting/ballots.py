@@ -81,10 +81,10 @@ MIN_SLOW_SHARE = 0.1
 """Least share slow of the flows that cross a component blamed for it. Chosen: specific flows of an
 RNIC are slow in three of ten RNIC faults (SkeletonHunter's companion study); the lateness of fewer
 has other causes."""
-GATHERED = 0.005
-"""How likely slow flows may be on one component by chance, given how many are slow. Chosen: what
-starves a whole host, or a lab, slows some flows here and there, and four of a hundred may well
-share one of four hosts."""
+GATHERED = 0.001
+"""How likely slow flows may be on one component by chance, given how many are slow. Chosen: some
+thirty components are candidates in a small fleet, where whatever keeps all busy slows some flows
+here and there: four of a hundred share one of four hosts once in a hundred times."""
 
 
 @dataclass(frozen=True, slots=True)

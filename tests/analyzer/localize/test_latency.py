@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Slowness that has passed when routers are timed, or is still there."""
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -15,7 +16,7 @@ from analyzer.questions import Ask
 from analyzer.roster.registry import Registry
 from analyzer.simulate.fabric import Fabric
 from netagent.model.ids import FlowId
-from netagent.model.path import link, rnic, switch
+from netagent.model.path import Component, Kind, link, rnic, switch
 from netagent.model.verdict import Suspect
 from netagent.wire.messages import PathReply, PathRequest
 
@@ -99,3 +100,17 @@ def test_a_queue_that_comes_and_goes_is_not_laid_at_the_door_of_the_leaf():
     (verdict,) = judged(Fabric(seed=1), answer)
     assert verdict.component is None
     assert switch("leaf-s1-r0") in [each.component for each in verdict.alternatives]
+
+
+@pytest.mark.parametrize(("count", "named"), [(4, []), (32, [Component(Kind.CONTAINER, "t0-c1")])])
+def test_few_slow_flows_of_few_containers_may_share_one_by_chance(count, named):
+    """Two of three flows cross it, so four of four do in one case of five."""
+    fabric, trio = Fabric(seed=1), {"t0-c0", "t0-c1", "t0-c2"}
+    inside = [f for f in fabric.flows if {f.source.container, f.target.container} <= trio]
+    across = [f for f in inside if "t0-c1" in {f.source.container, f.target.container}]
+    assert (len(inside), len(across)) == (48, 32)
+    slow = random.Random(1).sample(across, count)
+    case = fabric.case(slow=dict.fromkeys(slow, SHIFT))
+    flows = case.votable()
+    polled = poll_latency(case, flows.only(flows.among(inside)), fabric.topology())
+    assert [each.suspects[0].component for each in polled.elections] == named
