@@ -67,7 +67,9 @@ def _at_times(case: Case, rows: Rows, verdict: Verdict) -> Verdict:
     """Return a verdict that names nobody, or else who takes part in what stalls at times."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore", RuntimeWarning)
-        found = stalls.stalled(rows, case.groups, case.step_us)
+        own = np.nan_to_num(np.nanmedian(case.own_us / case.step_us[:, None], axis=0))
+        hosts = [case.host(rank) for rank in rows.ranks.tolist()]
+        found = stalls.stalled(rows, case.groups, case.step_us, own, hosts)
     if not found:
         return verdict
     count = len(case.step_us)

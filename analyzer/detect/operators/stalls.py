@@ -12,6 +12,7 @@ in time, and whoever waits for it late: so what a rank was later than most other
 """
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,12 +28,20 @@ Holmes' delta, as in the paper."""
 APART = 6.0
 """Standard deviations of how late that transfer ends mostly. Algorithm A6's z. Chosen there."""
 BY_ITSELF = 0.25
-"""How often, as a share of its stalls, a rank is late by itself, or in a group inside its host,
-from which it is not the network that it waits for, but a processor. Chosen."""
+"""How often a rank is late by itself, or stalls inside its host, as a share of what a processor
+that stops it at random would do, from which it is not the network that it waits for. Chosen."""
+FEWEST_BY_ITSELF = 3.0
+"""How often a processor would do so at least, for its not having done so to acquit it. Chosen: else
+one of twenty that are stopped at random shows nothing of it."""
+FEW = 0.25
+"""Share of the steps below which stalls in a row are one: something that lasted. Chosen: of more,
+many lie beside each other by chance."""
+LONG = 0.1
+"""Quantile of steps' lengths that is their usual one. Chosen: what stalls may do so in most."""
 MOST_ROWS = 1 << 23
 """Operators of which stalls are looked for. Chosen: half a gigabyte of work."""
 MOST_NAMED = 8
-"""Who are named at most. Chosen: of more, something else stalls."""
+"""Who are named at most; of more, nobody. Chosen: something else stalls then."""
 _MOSTLY = 0.5
 """Share of the steps of ranks that have to be alike; and of a step that has to lie between its
 beginning and the next one's, or else times begin anew. Chosen."""
@@ -68,7 +77,7 @@ class _Columns:
     """(steps, columns) how much later than usual it began, and ended; NaN where not known."""
     end: Floats
     carried: Floats
-    """(steps, ranks) how much later than most a rank left the step before."""
+    """(steps, ranks) how much later than most a rank left the step before; NaN: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +90,15 @@ class _Meetings:
     """(steps, meetings) how much later it ended than by who began it last; NaN where not known."""
 
 
-def stalled(rows: Rows, groups: tuple[Group, ...], step_us: Floats) -> list[Stalled]:
+def stalled(
+    rows: Rows, groups: tuple[Group, ...], step_us: Floats, own: Floats,
+    hosts: Sequence[str | None],
+) -> list[Stalled]:  # fmt: skip
     """Return who takes part in what stalls at times, who does most often first.
 
-    `step_us`: (steps,) how long each takes. Nobody where steps' times begin anew, or ranks do
-    other operators in each step.
+    `step_us`: (steps,) how long each takes. `own`, `hosts`: (ranks,) the share of a step that a
+    rank works by itself, and where it is. Nobody where steps' times begin anew, ranks do other
+    operators in each step, or too many stall for one to stand out.
     """
     if not 0 < len(rows.start) <= MOST_ROWS or len(rows.steps) < FEWEST_VOTES:
         return []
@@ -95,9 +108,12 @@ def stalled(rows: Rows, groups: tuple[Group, ...], step_us: Floats) -> list[Stal
     members, key = _members(rows, columns, groups)
     met = _meetings(columns, key, members)
     late = _outstanding(met.late_us, step_us)
-    own = _outstanding(_own(columns), step_us) > 0
-    stalls = _stalls(members, groups, replace(met, late_us=late), rows.ranks, own)
-    return _named(stalls, float(np.nansum(step_us)))
+    # What ends late and lengthens no step holds nobody up.
+    late[step_us <= (1 + STALLED) * np.nanquantile(step_us, LONG)] = 0.0
+    itself = _outstanding(_own(columns), step_us) > 0
+    inside = _inside(members, groups, dict(zip(rows.ranks.tolist(), hosts, strict=True)))
+    stalls = _stalls(members, len(groups), replace(met, late_us=late), met.late_us, inside)
+    return _named(stalls, rows.ranks, itself, own, float(np.nansum(step_us)))
 
 
 def _outstanding(late_us: Floats, step_us: Floats) -> Floats:
@@ -133,7 +149,9 @@ def _columns(rows: Rows) -> _Columns | None:
     at, step_of = column[kept], rows.step[kept]
     begin[step_of, at] = (rows.start - zero[block])[kept]
     end[step_of, at] = (rows.end - zero[block])[kept]
-    what, told = np.stack([rows.kind, rows.group, rows.peer])[:, kept], np.full((3, width), -1)
+    size = np.frexp(np.maximum(rows.bytes, 0).astype(np.float64))[1]
+    what = np.stack([rows.kind, rows.group, rows.peer, rows.op, size])[:, kept]
+    told = np.full((len(what), width), -1)
     told[:, at] = what
     other = (what != told[:, at]).any(axis=0)  # not what the rank does there in other steps
     begin[step_of[other], at[other]] = np.nan
@@ -169,17 +187,21 @@ def _zeros(rows: Rows, place: Ints, step: Ints) -> tuple[Floats, Floats]:
 def _carried(length: Floats, place: Ints, step: Ints, shape: tuple[int, int]) -> Floats:
     """Return (steps, ranks) how much later than most a rank left the step before.
 
-    What is no more than jitter is forgotten, so that errors do not add up.
+    What is no more than jitter is forgotten, so that errors do not add up. NaN where it is not
+    known: until a rank takes as much longer than usual as most do, which it does not that came
+    late or early to whom it waits for.
     """
     took = np.full(shape, np.nan)
     took[step, place] = length
-    over = np.nan_to_num(took - np.nanmedian(took, axis=0))
+    over = took - _middle(took)
+    over -= np.nanmedian(over, axis=1, keepdims=True)
     least = STALLED / 2 * float(np.nanmedian(took))
-    carried = np.zeros(shape)
+    carried = np.full(shape, np.nan)
     for n in range(1, len(took)):
-        late = carried[n - 1] + over[n - 1]
-        late -= np.median(late)
-        carried[n] = np.where(np.abs(late) > least, late, 0.0)
+        even = np.where(np.abs(over[n - 1]) <= least, 0.0, np.nan)
+        late = np.where(np.isnan(carried[n - 1]), even, carried[n - 1] + over[n - 1])
+        late -= np.nanmedian(late)
+        carried[n] = np.where(np.abs(late) <= least, 0.0, late)
     return carried
 
 
@@ -254,82 +276,121 @@ def _meetings(columns: _Columns, key: Ints, members: list[tuple[int, ...]]) -> _
 
 @dataclass(frozen=True, slots=True)
 class _Stalls:
-    """What stalls, by who takes part in it."""
+    """What stalls, by who takes part in it: each set of ranks once."""
 
     members: list[tuple[int, ...]]
-    edges: int
-    """From which place on members are a sender and a receiver."""
+    """Of an edge the sender first, of the direction that stalls more."""
+    edge: list[bool]
     late_us: Floats
-    """(steps, members): the longest of a step; zero where nothing stalls."""
-    outside: dict[int, list[int]]
-    """By rank, places of members that may be on several hosts."""
-    itself: dict[int, int]
-    """By rank, in how many steps it was late by itself, or stalled inside its host."""
+    """(steps, sets): the longest of a step; zero where nothing stalls."""
+    known: Ints
+    """(sets,): in how many steps they are known."""
+    inside: Flags
+    """(sets,): whether all are on one host."""
 
-    def votes(self, own: list[int]) -> int:
-        """Return in how many steps any of these stalls."""
-        return int((self.late_us[:, own] > 0).any(axis=1).sum())
+    def events(self, sets: list[int]) -> int:
+        """Return how often any of these stalls: few that follow each other are one."""
+        stalls = (self.late_us[:, sets] > 0).any(axis=1)
+        if (count := int(stalls.sum())) >= FEW * len(self.late_us):
+            return count
+        return int((np.diff(stalls, prepend=False) & stalls).sum())
+
+
+def _inside(
+    members: list[tuple[int, ...]], groups: tuple[Group, ...], hosts: dict[int, str | None]
+) -> Flags:
+    """Return of each whether it never leaves a host: a tensor group does not, nor does a host's."""
+    tensor = [each.kind is GroupKind.TENSOR for each in groups]
+    tensor += [False] * (len(members) - len(groups))
+    of = [{hosts.get(rank) for rank in each} for each in members]
+    one = [len(each) == 1 and None not in each for each in of]
+    return np.array([a or b for a, b in zip(tensor, one, strict=True)], bool)
 
 
 def _stalls(
-    members: list[tuple[int, ...]], groups: tuple[Group, ...], met: _Meetings, ranks: Ints,
-    own: Flags,
-) -> _Stalls:  # fmt: skip
-    """Put all transfers of the same members together, but for those in which all ranks are.
-
-    `own`: (steps, ranks) who was late by itself.
-    """
-    longest, itself = np.zeros((len(own), len(members))), own.copy()
-    outside: dict[int, list[int]] = defaultdict(list)
-    place = {int(rank): n for n, rank in enumerate(ranks)}
-    # Meetings are in order of who takes part.
-    which_of, first = np.unique(met.key, return_index=True)
+    members: list[tuple[int, ...]], edges: int, met: _Meetings, every: Floats, inside: Flags
+) -> _Stalls:
+    """Put all transfers of the same ranks together. `edges`: from where on members are a pair."""
+    of: dict[frozenset[int], list[int]] = defaultdict(list)
+    keys, first = np.unique(met.key, return_index=True)  # meetings are in order of it
+    shape = (len(met.late_us), len(keys))
+    late, known = np.zeros(shape), np.zeros(shape, bool)
     if len(first):
-        longest[:, which_of] = np.maximum.reduceat(met.late_us, first, axis=1)
-    for which in which_of.tolist():
-        if not _PAIR <= len(members[which]) < len(ranks):
-            continue
-        for rank in members[which]:
-            if which < len(groups) and groups[which].kind is GroupKind.TENSOR:
-                itself[:, place[rank]] |= longest[:, which] > 0
+        late = np.maximum.reduceat(met.late_us, first, axis=1)
+        known = np.logical_or.reduceat(np.isfinite(every), first, axis=1)
+    for n, which in enumerate(keys.tolist()):
+        if len(members[which]) >= _PAIR:
+            of[frozenset(members[which])].append(n)
+    total = late.sum(axis=0)
+    most = [keys[max(each, key=lambda n: total[n])] for each in of.values()]
+    return _Stalls(
+        [members[each] for each in most], [each >= edges for each in most],
+        np.stack([late[:, each].max(axis=1) for each in of.values()], axis=1)
+        if of else np.zeros((len(late), 0)),
+        np.array([known[:, each].any(axis=1).sum() for each in of.values()], np.int64),
+        np.array([inside[keys[each]].any() for each in of.values()], bool),
+    )  # fmt: skip
+
+
+def _named(
+    stalls: _Stalls, ranks: Ints, itself: Flags, own: Floats, total_us: float
+) -> list[Stalled]:
+    """Return who explains stalls that are more than chance, most first; nobody of too many."""
+    outside: dict[int, list[int]] = defaultdict(list)
+    place = {rank: n for n, rank in enumerate(ranks.tolist())}
+    for n, members in enumerate(stalls.members):
+        for rank in members if len(members) < len(ranks) else ():  # what all do tells nobody apart
+            if stalls.inside[n]:
+                itself[:, place[rank]] |= stalls.late_us[:, n] > 0
             else:
-                outside[rank].append(which)
-    counts = {rank: int(itself[:, n].sum()) for rank, n in place.items()}
-    return _Stalls(members, len(groups), longest, outside, counts)
-
-
-def _named(stalls: _Stalls, total_us: float) -> list[Stalled]:
-    """Return who explains stalls that are more than chance, most first."""
+                outside[rank].append(n)
+    late = {rank: (int(itself[:, n].sum()), float(own[n])) for rank, n in place.items()}
     found: list[Stalled] = []
-    for _ in range(MOST_NAMED if stalls.outside else 0):
-        votes = {rank: stalls.votes(own) for rank, own in stalls.outside.items()}
-        first = max(votes, key=lambda rank: (votes[rank], -rank))
-        own = stalls.outside[first]
-        hot = [each for each in own if stalls.votes([each])]
-        if votes[first] < FEWEST_VOTES or not _beyond_chance(stalls, hot, first, votes):
+    while outside:
+        votes = {rank: stalls.events(sets) for rank, sets in outside.items()}
+        every = {rank: sum(stalls.events([n]) for n in sets) for rank, sets in outside.items()}
+        first = max(votes, key=lambda rank: (votes[rank], every[rank], -rank))
+        sets = outside[first]
+        if votes[first] < FEWEST_VOTES or not _beyond_chance(stalls, outside, first, votes[first]):
             break
-        named = _stalled(stalls, hot, first, total_us)
-        if max(stalls.itself[rank] for rank in named.ranks) < BY_ITSELF * votes[first]:
+        if len(found) == MOST_NAMED:
+            return []
+        hot = [each for each in sets if stalls.events([each])]
+        most = max(hot, key=lambda each: float(stalls.late_us[:, each].sum()))
+        named = _stalled(stalls, hot, most, first, total_us)
+        pair = stalls.members[most] if len(stalls.members[most]) == _PAIR else ()
+        if not any(_starved(*late[rank], votes[first]) for rank in {*named.ranks, *pair}):
             found.append(named)
-        stalls.late_us[:, own] = 0
+        stalls.late_us[:, sets] = 0
     return found
 
 
-def _beyond_chance(stalls: _Stalls, hot: list[int], first: int, votes: dict[int, int]) -> bool:
-    """Return whether a rank's transfers stall more often than those of ranks it has none with."""
-    touched = {rank for each in hot for rank in stalls.members[each]}
-    others = [count for rank, count in votes.items() if rank not in touched]
-    steps = len(stalls.late_us)
-    rate = (sum(others) + 0.5) / (len(others) * steps + 1.0)
-    chance = chances(np.array([votes[first]]), np.array([steps]), min(rate, 0.999))[0]
-    return bool(chance * len(votes) < BY_CHANCE)
+def _starved(times: int, own: float, votes: int) -> bool:
+    """Return whether a rank may lack a processor, given how often it was late by itself.
+
+    One that is stopped at random is so while it works as often as that is of its time.
+    """
+    wanted = votes * own / max(1 - own, 1 - _MOSTLY)
+    return wanted < FEWEST_BY_ITSELF or times >= BY_ITSELF * min(wanted, votes)
 
 
-def _stalled(stalls: _Stalls, hot: list[int], first: int, total_us: float) -> Stalled:
+def _beyond_chance(stalls: _Stalls, outside: dict[int, list[int]], first: int, votes: int) -> bool:
+    """Return whether so many of all stalls are a rank's by chance, given how many there are."""
+    mine = set(outside[first])
+    every = {each for sets in outside.values() for each in sets}
+    others = sum(stalls.events([each]) for each in every - mine)
+    known = {each: int(stalls.known[each]) for each in every}
+    share = sum(known[each] for each in mine) / max(sum(known.values()), 1)
+    if share >= 1:
+        return False
+    chance = chances(np.array([votes]), np.array([votes + others]), share)[0]
+    return bool(chance * len(outside) < BY_CHANCE)
+
+
+def _stalled(stalls: _Stalls, hot: list[int], most: int, first: int, total_us: float) -> Stalled:
     worst = stalls.late_us[:, hot].max(axis=1)
-    most = max(hot, key=lambda each: float(stalls.late_us[:, each].sum()))
-    alone = len({frozenset(stalls.members[each]) for each in hot}) == 1
+    alone = len(hot) == 1
     return Stalled(
-        stalls.members[most] if alone else (first,), alone and most >= stalls.edges,
+        stalls.members[most] if alone else (first,), alone and stalls.edge[most],
         int((worst > 0).sum()), float(np.median(worst[worst > 0])), float(worst.sum()) / total_us,
     )  # fmt: skip

@@ -26,7 +26,10 @@ def _found(log):
     found = iterations(log)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        return stalled(Rows.of(log, found.step, found.steps), log.groups, case_of(log).step_us)
+        rows, case = Rows.of(log, found.step, found.steps), case_of(log)
+        own = np.nan_to_num(np.nanmedian(case.own_us / case.step_us[:, None], axis=0))
+        hosts = [case.host(rank) for rank in rows.ranks.tolist()]
+        return stalled(rows, log.groups, case.step_us, own, hosts)
 
 
 @pytest.mark.parametrize("source", ["hooks", "all"])
@@ -71,7 +74,7 @@ def test_a_rank_that_is_not_logged_is_not_named_and_its_partners_are_not_either(
 
 # --- four ranks that hand on in a ring and meet at the end of a step ----------------------------
 
-STEPS, WORK_US, SMALL_US, RANKS = 30, 10_000, 100, 6
+STEPS, WORK_US, SMALL_US, RANKS = 60, 10_000, 100, 6
 
 
 class _Ring:
@@ -113,7 +116,7 @@ class _Ring:
         self.rows.append((rank, step, kind, op, peer, group, (offset + start) * US,
                           (offset + end) * US))  # fmt: skip
 
-    def log(self, kind="tp"):
+    def log(self, kind="dp"):
         names = ("rank", "step", "kind", "op", "peer", "group", "started_ns", "ended_ns")
         columns = dict(zip(names, map(list, zip(*self.rows, strict=True)), strict=True))
         ops = ("pass", "send", "recv", "all_reduce")
@@ -130,7 +133,7 @@ def _ring(at=(), *, kind="dp", **who):
     return made.log(kind)
 
 
-OFTEN = range(3, 27, 4)
+OFTEN = range(3, 57, 5)
 
 
 def test_an_edge_that_stalls_is_named_with_its_sender_first():
