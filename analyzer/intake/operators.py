@@ -18,6 +18,7 @@ from analyzer.operators.agreeing import PROBES
 from analyzer.operators.joined import UNSEEN, Stated, resolved
 from analyzer.operators.keeper import Reported, Row, Told
 from analyzer.operators.log import NEVER, UNKNOWN, Group, GroupKind, Kind, Log, Place, State, log_of
+from analyzer.operators.plausible import are_plausible, of_members
 from netagent.model.errors import RemoteProtocolError
 from netagent.wire.operators import (
     MOST_ENDS,
@@ -125,11 +126,12 @@ def log_of_replies(
         if reply.omitted:
             notes.append(f"{host} left {reply.omitted} older records out")
     columns_, groups = gathered.joined(world)
-    return log_of(
+    log = log_of(
         columns_, ops=tuple(gathered.ops) or ("",), groups=groups, places=places, world=world,
         unseen=tuple(rank for rank in range(min(world, 1 << 17)) if rank not in places),
         source=source, is_whole=gathered.whole, notes=tuple(notes),
     )  # fmt: skip
+    return of_members(log)
 
 
 _COLUMNS = (
@@ -177,9 +179,14 @@ class _Gathered:
         numbers = count(len(self._groups))
         table = np.full(NO_GROUP + 1, UNKNOWN, np.int64)
         places = {key: number for number, key in enumerate(self._groups)}
+        mine = set(ranks[ranks >= 0].tolist())
         for number, each in enumerate(reply.groups):
             # An address that probes see is of one process, of which no other host says anything.
             key = host if self.probed else "", each.job, each.name
+            stated = read.groups[number].members
+            # Of a group in which it has no rank, a host says nothing.
+            if key not in self._groups and stated and mine.isdisjoint(stated):
+                continue
             if key not in self._groups:
                 self._groups[key], places[key] = read.groups[number], next(numbers)
             table[number] = places[key]
@@ -211,8 +218,9 @@ def _rows(
     named = np.array([ops.setdefault(name, len(ops)) for name in reply.ops] or [0], np.int64)
     wide = {name: read.found[name].astype(np.int64) for name in _DETAIL}
     ended = wide["ended_ns"] > 0
+    meant = are_plausible(wide["begun_ns"], wide["ended_ns"], ended)
     return {
-        "rank": ranks,
+        "rank": np.where(meant, ranks, UNKNOWN),
         "step": np.where(wide["step"] == NONE, UNKNOWN, wide["step"]).clip(UNKNOWN, 2**31 - 1),
         "kind": wide["kind"], "op": named[wide["op"]], "group": table[wide["group"]],
         "peer": np.where(wide["peer"] == NONE, UNKNOWN, wide["peer"]).clip(UNKNOWN, MOST_RANKS),

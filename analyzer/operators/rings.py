@@ -23,6 +23,7 @@ from analyzer.operators.log import (
     State,
     log_of,
 )
+from analyzer.operators.plausible import are_plausible
 from netagent_torch import form
 
 AWAITED_NS = 100_000
@@ -257,7 +258,7 @@ def _columns(
     # Probes see when a transfer is waited for, and of one that is not there is nothing to wait for.
     moves = np.isin(records["kind"], (form.SEND, form.RECV)) & (said.source == PROBES)
     begun_only = np.where(moves & (waited == form.NEVER), int(State.UNKNOWN), int(State.STARTED))
-    return {
+    made: dict[str, NDArray[Any]] = {
         "rank": np.full(len(records), said.rank), "step": records["step"].clip(UNKNOWN),
         "kind": records["kind"], "op": named[records["op"]], "group": places[records["group"]],
         "peer": records["peer"].clip(UNKNOWN), "microbatch": records["tag"].astype(np.int64),
@@ -267,6 +268,8 @@ def _columns(
         "ended_ns": np.where(over, until + offset, NEVER),
         "state": np.where(over, int(State.ENDED), begun_only),
     }  # fmt: skip
+    meant = are_plausible(begun, until, over)
+    return {name: each[meant] for name, each in made.items()}
 
 
 def _bounded(value: int) -> int:

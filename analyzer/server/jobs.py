@@ -148,10 +148,16 @@ class Jobs:
                 # A job that nobody can read keeps no other from being looked at.
                 self.failed += 1
                 log.exception("job_not_judged", job=job)
+                followed.verdict = self._unread(job)  # what was found before may be long over
         told = tuple(f.verdict for f in self._followed.values() if f.verdict is not None)
         if told != self._told:
             self._told = told
             self.give(records.HeldUp(jobs=told, now_ns=self.clock()))
+
+    def _unread(self, job: str) -> JobVerdict:
+        why = "what is recorded of the job could not be judged: this is a fault of the analyzer"
+        missing = ("the analyzer's log, which says what it failed of (job_not_judged)",)
+        return JobVerdict(job, Verdict(Holdup.INSUFFICIENT, why, missing=missing), self.clock())
 
     def latest(self, job: str) -> JobVerdict | None:
         """Return the newest verdict about a job; None where there is none."""

@@ -20,6 +20,7 @@ thousand last each time."""
 
 
 _MOST_SIZES = 4096  # of operations that are told apart by how large they are
+_MOST_CELLS = 1 << 24  # of a table by rank and kind of operation: as a log of some million has
 _MOST_KINDS = 8  # kinds of operators and of groups, with room for one that is none
 Order = NDArray[np.int64] | slice
 
@@ -102,6 +103,8 @@ def _anchors(log: Log, order: Order) -> NDArray[np.bool_] | None:
     codes, place = _dense(code)
     own = np.cumsum(np.diff(rank, prepend=rank[0]) != 0)
     ranks = int(own[-1]) + 1
+    if ranks * len(codes) > _MOST_CELLS:
+        return None
     counts = np.bincount(own * len(codes) + place, minlength=ranks * len(codes))
     counts = counts.reshape(ranks, len(codes))
     least, most = counts.min(axis=0), counts.max(axis=0)
@@ -118,6 +121,9 @@ def _anchors(log: Log, order: Order) -> NDArray[np.bool_] | None:
 
 def _dense(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the different values, and of each its place among them."""
+    if int(values.max()) > _MOST_CELLS:
+        different, place = np.unique(values, return_inverse=True)
+        return different, place.astype(np.int64)
     seen = np.zeros(int(values.max()) + 1, bool)
     seen[values] = True
     return np.flatnonzero(seen), (np.cumsum(seen) - 1)[values]

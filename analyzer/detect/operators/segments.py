@@ -18,6 +18,7 @@ from analyzer.operators.log import Kind, Log
 from analyzer.operators.rows import Floats, Ints, Rows
 
 _FEWEST_STEPS = 2
+_MOST_CELLS = 1 << 26  # half a gigabyte
 _MOSTLY = 0.5  # steps in which a rank has all segments, so that they are compared
 
 
@@ -64,6 +65,8 @@ class _Table:
         before: Ints = np.cumsum(moves) - moves
         nth: Ints = before - np.repeat(before[rows.first], np.diff([*rows.first, len(before)]))
         most = int(usual.max()) + 1
+        if cells * most > _MOST_CELLS:
+            return None
         kept = whole[rows.step]
         own = gap + np.where(rows.works(log.ops), np.maximum(rows.end - rows.start, 0), 0)
         key = rows.at[kept] * most + nth[kept]
@@ -78,9 +81,8 @@ def _moves(
     """Return each stage's transfers in order; None where its ranks, or its steps, differ."""
     if not kept.any():
         return None
-    place = np.full(max(int(rows.ranks.max()), int(rows.peer[kept].max())) + 1, -1)
-    place[rows.ranks] = np.arange(len(rows.ranks))
-    peer, own = place[rows.peer[kept]], rows.place[kept]
+    at = np.minimum(np.searchsorted(rows.ranks, rows.peer[kept]), len(rows.ranks) - 1)
+    peer, own = np.where(rows.ranks[at] == rows.peer[kept], at, -1), rows.place[kept]
     ways = np.array([way(op) for op in log.ops], np.int64)[rows.op[kept]]
     beside = np.empty(len(stage), np.int64)
     for n in range(int(stage.max()) + 1):

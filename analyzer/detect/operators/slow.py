@@ -16,8 +16,8 @@ from analyzer.detect.operators.segments import segments
 from analyzer.detect.operators.verdict import Culprit, Holdup, Verdict, Who
 from analyzer.operators.aggregate import summed
 from analyzer.operators.agreeing import PROBES
-from analyzer.operators.log import NEVER, Kind, Log
-from analyzer.operators.rows import Rows, gaps
+from analyzer.operators.log import NEVER, UNKNOWN, Kind, Log
+from analyzer.operators.rows import Floats, Ints, Rows, gaps
 
 IRREGULAR = 1.04
 """How many times the usual an iteration takes to be irregular. Holmes' delta, below which jitter
@@ -32,6 +32,7 @@ SLIGHT_INSIDE = 0.25
 _MOST_OF_HOST = 0.8
 """Share of a host's ranks that are slow where the host is. Chosen."""
 _NOBODY = (Holdup.NOTHING, Holdup.ALL_SLOW, Holdup.IMBALANCE)
+_HALF = 0.5
 _LEAST = 2
 _SHOWN = 8
 _AT_TIMES = 0.9
@@ -49,6 +50,14 @@ def judge(log: Log) -> Verdict | None:
     whole = with_peers(log)
     rows = Rows.of(whole, found.step, found.steps)
     gap = gaps(rows)
+    shared = _shared(rows, gap)
+    if len(shared) < len(found.steps):
+        if len(shared) < FEWEST_ITERATIONS:
+            return insufficient(len(shared))
+        step = np.where(np.isin(found.step, shared), found.step, UNKNOWN).astype(np.int32)
+        found = replace(found, step=step, steps=shared)
+        rows = Rows.of(whole, found.step, found.steps)
+        gap = gaps(rows)
     try:
         sums = summed(whole, rows, gap)
     except ValueError as error:
@@ -61,6 +70,18 @@ def judge(log: Log) -> Verdict | None:
     case = Case(sums, stage, log.groups, log.places, whole is not log, moves, blurred)
     verdict = conclude(case, passes)
     return _at_times(case, rows, verdict) if verdict.holdup in _NOBODY else verdict
+
+
+def _shared(rows: Rows, gap: Floats) -> Ints:
+    """Return the steps that half of the ranks have, and that take any time.
+
+    Who has steps of his own, or of no length, would else make all others' shares of a step nothing.
+    """
+    lengths = rows.lengths(gap)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        there = np.isfinite(lengths).mean(axis=1) >= _HALF
+        return np.asarray(rows.steps[there & (np.nan_to_num(np.nanmedian(lengths, axis=1)) > 0)])
 
 
 def _at_times(case: Case, rows: Rows, verdict: Verdict) -> Verdict:

@@ -39,13 +39,15 @@ many lie beside each other by chance."""
 LONG = 0.1
 """Quantile of steps' lengths that is their usual one. Chosen: what stalls may do so in most."""
 MOST_ROWS = 1 << 23
-"""Operators of which stalls are looked for. Chosen: half a gigabyte of work."""
+"""Operators of which stalls are looked for, with room for all in each step. Chosen: half a gigabyte
+of work."""
 MOST_NAMED = 8
 """Who are named at most; of more, nobody. Chosen: something else stalls then."""
 _MOSTLY = 0.5
 """Share of the steps of ranks that have to be alike; and of a step that has to lie between its
 beginning and the next one's, or else times begin anew. Chosen."""
 _PAIR = 2
+_PRIME, _ROOM = 0x9E3779B97F4A7C15, 12  # of a hash, of which a float has room for 52 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,8 @@ def _columns(rows: Rows) -> _Columns | None:
     column = base[rows.place] + np.arange(len(rows.start)) - first[block]
     kept = comparable[block]
     width = int(usual.sum())
+    if steps * width > MOST_ROWS:
+        return None
     begin, end = np.full((2, steps, width), np.nan)
     at, step_of = column[kept], rows.step[kept]
     begin[step_of, at] = (rows.start - zero[block])[kept]
@@ -152,14 +156,28 @@ def _columns(rows: Rows) -> _Columns | None:
     size = np.frexp(np.maximum(rows.bytes, 0).astype(np.float64))[1]
     what = np.stack([rows.kind, rows.group, rows.peer, rows.op, size])[:, kept]
     told = np.full((len(what), width), -1)
-    told[:, at] = what
-    other = (what != told[:, at]).any(axis=0)  # not what the rank does there in other steps
-    begin[step_of[other], at[other]] = np.nan
+    same = _mostly(what, step_of, at, (steps, width))
+    told[:, at[same]] = what[:, same]
+    # What the rank does there in some other steps is not compared with it.
+    begin[step_of[~same], at[~same]] = end[step_of[~same], at[~same]] = np.nan
     own = np.repeat(np.arange(ranks), usual)
     carried = _carried(length, place, step, (steps, ranks))
     begin += carried[:, own] - _middle(begin)
     end += carried[:, own] - _middle(end)
     return _Columns(own, told[0], told[1], told[2], begin, end, carried)
+
+
+def _mostly(what: Ints, step: Ints, column: Ints, shape: tuple[int, int]) -> Flags:
+    """Return (rows,) which are what their column has in most steps; `what` is (fields, rows)."""
+    code = np.zeros(what.shape[1], np.uint64)
+    for each in what:
+        code = (code ^ each.astype(np.uint64)) * np.uint64(_PRIME)
+    number = (code >> np.uint64(_ROOM)).astype(np.float64)
+    table = np.full(shape, np.nan)
+    table[step, column] = number
+    count = np.isfinite(table).sum(axis=0)
+    usual = np.take_along_axis(np.sort(table, axis=0), np.maximum(count - 1, 0)[None] // 2, 0)[0]
+    return np.asarray(number == usual[column])
 
 
 def _middle(values: Floats) -> Floats:
@@ -233,9 +251,14 @@ def _members(
 ) -> tuple[list[tuple[int, ...]], Ints]:
     """Return who may take part in transfers, and of each column in which of them it is, or -1."""
     key = np.full(len(columns.kind), -1, np.int64)
+    rank, world = rows.ranks[columns.place], int(rows.ranks[-1]) + 1
     together = (columns.kind == Kind.COLLECTIVE) & (columns.group >= 0)
+    # Others than its members take no part in a group, whatever they say.
+    inside = [
+        n * world + one for n, each in enumerate(groups) for one in each.members if one < world
+    ]
+    together &= np.isin(columns.group * world + rank, np.array(inside, np.int64))
     key[together] = columns.group[together]
-    rank = rows.ranks[columns.place]
     sent = (columns.kind == Kind.SEND) & (columns.peer >= 0)
     got = (columns.kind == Kind.RECV) & (columns.peer >= 0)
     edges = np.concatenate([

@@ -9,6 +9,7 @@ from typing import Any
 
 from analyzer.operators import rings
 from analyzer.operators.log import Log
+from analyzer.operators.plausible import of_members
 from analyzer.operators.sources import dump, flight_recorder, inspector, pickles, ras
 from netagent.model.errors import RemoteProtocolError
 from netagent_torch import form
@@ -64,7 +65,7 @@ class Files:
         files, read = max(sources, key=lambda each: len(each[0]))
         if not files:
             raise RemoteProtocolError(self._nothing())
-        made = read(files)
+        made = of_members(read(files))
         return replace(made, notes=(*made.notes, *self._notes(files, sources)))
 
     def _nothing(self) -> str:

@@ -243,3 +243,44 @@ def test_any_reply_is_a_log_or_refused(name, data):
     assert isinstance(reply, OperatorsReply)
     with contextlib.suppress(RemoteProtocolError):
         log_of_replies([("h0", msgspec.structs.replace(reply, **{name: data}))])
+
+
+def _stating(rank, members, kind="dp"):
+    """Return a process whose group has these members by its own word."""
+    made = process(rank)
+    made.said = Said.of([
+        {"op": 0, "name": "all_reduce"},
+        {"op": 1, "name": "send"},
+        {"job": "train-a", "rank": rank, "world": 2},
+        {"group": 0, "name": "0:pair", "size": len(members), "members": members},
+        {"group": 0, "kind": kind},
+    ])  # fmt: skip
+    return made
+
+
+def test_of_a_group_in_which_it_has_no_rank_a_host_says_nothing():
+    false = answer(REQUEST, [(_stating(0, [1, 2], "tp"), records())])
+    true = answer(REQUEST, [(_stating(1, [1, 2]), records())])
+    log = log_of_replies([("h0", false), ("h1", true)])
+    assert [(each.kind, each.members) for each in log.groups] == [(GroupKind.DATA, (1, 2))]
+    alone = log_of_replies([("h0", false)])
+    assert (alone.groups, set(alone.group.tolist())) == ((), {UNKNOWN})
+
+
+def test_who_is_not_listed_in_a_group_takes_no_part_in_it():
+    both = [(_stating(0, [1, 2]), records()), (_stating(1, [1, 2]), records())]
+    log = log_of_replies([("h0", answer(REQUEST, both))])
+    assert set(log.rank[log.group >= 0].tolist()) == {1}
+    assert "do not list their ranks (0)" in log.notes[-1]
+
+
+@pytest.mark.parametrize("begun", [1, 9 * 10**18])
+def test_an_operator_that_is_years_from_all_others_is_left_out(begun):
+    usual = [records()[0]._replace(number=n) for n in range(1, 6)]
+    last = usual[0]._replace(number=6, begun_ns=begun, waited_ns=begun, ended_ns=begun + MS)
+    far = HEAD._replace(wall_ns=2 * 10**18, monotonic_ns=10**18)
+    made = Process(far, said=process(0).said)
+    moved = [
+        each._replace(begun_ns=10**18, waited_ns=10**18, ended_ns=10**18 + MS) for each in usual
+    ]
+    assert len(log_of_replies([("h0", answer(REQUEST, [(made, [*moved, last])]))])) == 5

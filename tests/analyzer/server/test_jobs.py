@@ -431,6 +431,7 @@ def test_a_job_that_cannot_be_judged_keeps_no_other_from_being_judged():
     world.jobs.ask = ask
     assert world.step() is not None
     assert world.jobs.failed == 1
+    assert world.jobs.latest("train-Z").verdict.holdup is Holdup.INSUFFICIENT
 
 
 def test_a_host_that_does_not_answer_is_nobodys_fault():

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -98,3 +100,17 @@ def test_a_log_in_which_nothing_repeats_has_no_steps():
 
 def test_an_empty_log_has_no_steps():
     assert len(iterations(log_of({"rank": []})).steps) == 0
+
+
+def test_many_operations_of_many_ranks_make_no_table_of_all():
+    """Twenty thousand ranks, each with two operations of its own: a small file."""
+    count = 20_000
+    ranks = [rank for rank in range(count) for _ in range(2)]
+    log = log_of(
+        {"rank": ranks, "op": ranks, "kind": [Kind.COMPUTE] * len(ranks)},
+        ops=tuple(f"op{n}" for n in range(count)),
+    )
+    tracemalloc.start()
+    assert len(iterations(log).steps) == 0
+    assert tracemalloc.get_traced_memory()[1] < 256 << 20
+    tracemalloc.stop()

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -60,3 +61,12 @@ def test_without_peers_or_where_replicas_differ_nothing_is_told():
 
 def test_a_log_without_transfers_has_none():
     assert told(logged(Job(data=4, stages=1, steps=6), source=HOOKS)) is None
+
+
+def test_a_peer_that_is_no_rank_makes_no_table_of_its_size():
+    log = logged(Job(data=2, steps=6), source=HOOKS)
+    peer = np.where(log.kind == Kind.SEND, np.int32(2**31 - 2), log.peer)
+    tracemalloc.start()
+    assert told(replace(log, peer=peer)) is None
+    assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    tracemalloc.stop()

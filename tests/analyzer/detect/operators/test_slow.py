@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -268,3 +268,37 @@ def test_where_probes_see_all_they_tell_who_is_late(rank):
     groups = tuple(Group(each.name, members=each.members) for each in log.groups)
     found = judge(replace(log, source="uprobes", groups=groups))
     assert [each.ranks for each in found.culprits] == ([] if rank is None else [(rank,)])
+
+
+def _with_own_steps(log, lengths_us):
+    """Return the log in which rank 0 has steps of its own, after all others, of such lengths."""
+    first = int(log.step.max()) + 1
+    late = int(log.ended_ns.max())
+    more = {
+        "rank": [0] * len(lengths_us), "step": [first + n for n in range(len(lengths_us))],
+        "kind": [Kind.COMPUTE] * len(lengths_us),
+        "started_ns": [late + n for n in range(len(lengths_us))],
+        "ended_ns": [late + n + round(1000 * each) for n, each in enumerate(lengths_us)],
+    }  # fmt: skip
+    extra = log_of(more, ops=log.ops)
+    columns = {
+        field.name: np.concatenate([getattr(log, field.name), getattr(extra, field.name)])
+        for field in fields(log)
+        if isinstance(getattr(log, field.name), np.ndarray)
+    }
+    return replace(log, **columns)
+
+
+@pytest.mark.parametrize("lengths_us", [[0.0], [1.0] * 100, [9e7] * 100])
+def test_steps_that_one_rank_has_alone_hide_nobody(lengths_us):
+    log = logged(JOB, Injected(Fault.SLOW_RANK, 70, 1.5))
+    (before,) = judge(log).culprits
+    (after,) = judge(_with_own_steps(log, lengths_us)).culprits
+    assert (after.kind, after.ranks, after.confidence) == (
+        before.kind, before.ranks, before.confidence,
+    )  # fmt: skip
+
+
+def test_few_steps_that_all_have_name_nobody():
+    log = logged(Job(steps=4), Injected(Fault.SLOW_RANK, 0, 3.0))
+    assert judge(_with_own_steps(log, [1e5] * 20)).holdup is Holdup.INSUFFICIENT

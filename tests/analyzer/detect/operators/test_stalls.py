@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import tracemalloc
 import warnings
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ from analyzer.detect.operators.iterations import iterations
 from analyzer.detect.operators.slow import judge
 from analyzer.detect.operators.stalls import stalled
 from analyzer.detect.operators.verdict import Holdup, Who
-from analyzer.operators.log import Group, GroupKind, Kind, log_of
+from analyzer.operators.log import Group, GroupKind, Kind, Place, log_of
 from analyzer.operators.rows import Rows
 from analyzer.simulate.operators.faults import Fault, Injected
 from analyzer.simulate.operators.job import Job
@@ -189,3 +190,94 @@ def test_steps_in_which_a_rank_does_something_else_are_left_out():
     drop = (log.rank == 3) & (log.step == OFTEN[0]) & (log.kind == Kind.SEND)
     (found,) = _found(log.take(~drop))
     assert found.steps == len(OFTEN) - 1
+
+
+def test_one_stray_stall_elsewhere_does_not_take_the_blame_from_a_starved_rank():
+    """The partner has two transfers that stall then, and works well."""
+    made = _Ring()
+    for number in range(STEPS):
+        sending = 2 if number in OFTEN else 3 if number == STEPS - 1 else None
+        made.step(number, sending=sending, working=2 if number - 1 in OFTEN[::2] else None)
+    assert _found(made.log()) == []
+
+
+@pytest.mark.parametrize("who", [{"sending": 2}, {"inside": 2}])
+def test_what_never_leaves_a_host_is_no_network_whatever_it_is_for(who):
+    log = _ring(OFTEN, kind="?", **who)
+    assert [each.ranks for each in _found(log)] == [(2, 3)]
+    there = {rank: Place(f"host{rank // 2}") for rank in range(RANKS)}
+    assert _found(replace(log, places=there)) == []
+
+
+def test_stalls_of_steps_in_a_row_are_one_that_lasted():
+    assert _found(_ring(range(10, 10 + len(OFTEN)), sending=2)) == []
+
+
+def test_a_group_that_reduces_more_at_times_is_not_compared_with_when_it_reduces_less():
+    log = _ring(OFTEN, inside=2)
+    large = np.isin(log.step, OFTEN) & (log.group == 2)
+    assert [each.ranks for each in _found(log)] == [(2, 3)]
+    assert _found(replace(log, bytes=np.where(large, 50_000_000, 1_000_000))) == []
+
+
+def test_a_transfer_that_is_late_within_its_slack_holds_nobody_up():
+    rows, now, rng = [], 0, np.random.default_rng(1)
+    for number in range(STEPS):
+        worked = [now + WORK_US + int(rng.integers(20)) for _ in range(RANKS)]
+        end = max(worked) + SMALL_US
+        for rank in range(RANKS):
+            late = WORK_US // 2 if rank == 3 and number in OFTEN else 0
+            got = now + 1000 + late + int(rng.integers(20))
+            rows += [
+                (rank, number, Kind.SEND, 1, (rank + 1) % RANKS, -1, now + 5, now + 6),
+                (rank, number, Kind.RECV, 2, (rank - 1) % RANKS, -1, now + 7, got),
+                (rank, number, Kind.COMPUTE, 0, -1, -1, now + 10, worked[rank]),
+                (rank, number, Kind.COLLECTIVE, 3, -1, 0, worked[rank], end),
+            ]
+        now = end
+    names = ("rank", "step", "kind", "op", "peer", "group", "started_ns", "ended_ns")
+    columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    for name in names[-2:]:
+        columns[name] = [each * US for each in columns[name]]
+    world = Group("world", GroupKind.WORLD, tuple(range(RANKS)))
+    log = log_of(columns, ops=("pass", "send", "recv", "all_reduce"), groups=(world,))
+    assert _found(log) == []
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_how_late_a_rank_is_that_nobody_saw_arrive_is_not_made_up(first):
+    """Rank 3 works longer at times; of rank 2 a step is not logged, or it left the first one late.
+
+    What it sends would seem to begin in time from then on, and all of rank 3's lateness its own.
+    """
+    made = _Ring()
+    for number in range(STEPS):
+        made.step(number, working=1 if number in OFTEN else None,
+                  leaving=2 if first and number == 0 else None)  # fmt: skip
+    log = made.log()
+    if not first:
+        log = log.take((log.rank != 2) | (log.step != 1))
+    assert _found(log) == []
+
+
+def test_steps_of_very_different_length_make_no_table_of_all():
+    """Rank 0 does ten thousand operators in one step, rank 1 one in each of ten thousand."""
+    count, rows = 10_000, []
+    rows += [(0, 0, 2 * n, 2 * n + 1) for n in range(count)]
+    rows += [(1, n, 2 * n, 2 * n + 1) for n in range(count)]
+    names = ("rank", "step", "started_ns", "ended_ns")
+    columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    log = log_of(columns | {"kind": [Kind.COLLECTIVE] * len(rows)}, ops=("all_reduce",))
+    found = iterations(log)
+    tracemalloc.start()
+    rows_of = Rows.of(log, found.step, found.steps)
+    assert stalled(rows_of, (), np.ones(count), np.ones(2), (None, None)) == []
+    assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    tracemalloc.stop()
+
+
+def test_who_is_not_listed_in_a_group_takes_no_part_in_it():
+    log = _ring(OFTEN, inside=2)
+    others = replace(log.groups[2], members=(4, 500))
+    groups = (*log.groups[:2], others, *log.groups[3:])
+    assert _found(replace(log, groups=groups)) == []
