@@ -96,9 +96,7 @@ def log_of_replies(
     owners: dict[int, tuple[str, Apart]] = {}
     places: dict[int, Place] = {}
     notes: list[str] = []
-    # Nobody who says that it is probed may hide all others.
-    sources = {each.source for _, reply in replies for each in reply.processes}
-    source, world = PROBES if sources == {PROBES} else "hooks", 0
+    source, world = _source(replies, asked), 0
     gathered = _Gathered(probed=source == PROBES)
     for host, reply in replies:
         try:
@@ -116,8 +114,9 @@ def log_of_replies(
             if each.rank < 0 or owner != (host, mine):
                 notes.append(f"a process of {host} that is or claims rank {each.rank} is left out")
                 continue
-            if each.source == PROBES != source:
-                notes.append(f"rank {each.rank}, which probes alone see, is left out")
+            if (each.source == PROBES) != (source == PROBES):
+                by = "probes alone see" if each.source == PROBES else "hooks see, unlike most,"
+                notes.append(f"rank {each.rank}, which {by} is left out")
                 continue
             ranks[number], places[each.rank] = each.rank, Place(host)
             gathered.whole &= each.whole or source != PROBES
@@ -132,6 +131,20 @@ def log_of_replies(
         source=source, is_whole=gathered.whole, notes=tuple(notes),
     )  # fmt: skip
     return of_members(log)
+
+
+def _source(
+    replies: Sequence[tuple[str, OperatorsReply]], asked: Mapping[tuple[str, int], Apart] | None
+) -> str:
+    """Return who saw the ranks: hooks, unless they saw fewer than half. No host hides others."""
+    by: dict[bool, set[int]] = {True: set(), False: set()}
+    for host, reply in replies:
+        for each in reply.processes:
+            if each.rank >= 0 and (
+                asked is None or asked.get((host, each.rank)) == told_apart(each)
+            ):
+                by[each.source == PROBES].add(each.rank)
+    return PROBES if 2 * len(by[False]) < len(by[False] | by[True]) else "hooks"
 
 
 _COLUMNS = (

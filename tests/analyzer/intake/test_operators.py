@@ -135,6 +135,15 @@ def test_ranks_that_probes_alone_see_are_left_out_beside_others():
     assert (alone.source, set(alone.rank.tolist())) == ("uprobes", {0})
 
 
+def test_one_rank_that_hooks_see_hides_none_that_probes_see():
+    parts = [(probed(0), records()), (probed(1), records())]
+    other = process(2)
+    replies = [("h0", answer(REQUEST, parts)), ("h1", answer(REQUEST, [(other, records())]))]
+    log = log_of_replies(replies)
+    assert (log.source, set(log.rank.tolist())) == ("uprobes", {0, 1})
+    assert "rank 2, which hooks see, unlike most, is left out" in log.notes
+
+
 def records(*, ended=True):
     end = 9 * MS if ended else 0
     return [
