@@ -368,23 +368,29 @@ def _named(
             else:
                 outside[rank].append(n)
     late = {rank: (int(itself[:, n].sum()), float(own[n])) for rank, n in place.items()}
+    alone = {n: stalls.events([n]) for n in {n for sets in outside.values() for n in sets}}
+    votes = {rank: stalls.events(sets) for rank, sets in outside.items()}
     found: list[Stalled] = []
     while outside:
-        votes = {rank: stalls.events(sets) for rank, sets in outside.items()}
-        every = {rank: sum(stalls.events([n]) for n in sets) for rank, sets in outside.items()}
+        every = {rank: sum(alone[n] for n in sets) for rank, sets in outside.items()}
         first = max(votes, key=lambda rank: (votes[rank], every[rank], -rank))
         sets = outside[first]
-        if votes[first] < FEWEST_VOTES or not _beyond_chance(stalls, outside, first, votes[first]):
+        if votes[first] < FEWEST_VOTES or not _beyond_chance(
+            stalls.known, alone, sets, votes[first], len(outside)
+        ):
             break
         if len(found) == MOST_NAMED:
             return []
-        hot = [each for each in sets if stalls.events([each])]
+        hot = [each for each in sets if alone[each]]
         most = max(hot, key=lambda each: float(stalls.late_us[:, each].sum()))
         named = _stalled(stalls, hot, most, first, total_us)
         pair = stalls.members[most] if len(stalls.members[most]) == _PAIR else ()
         if not any(_starved(*late[rank], votes[first]) for rank in {*named.ranks, *pair}):
             found.append(named)
         stalls.late_us[:, sets] = 0
+        alone |= dict.fromkeys(sets, 0)
+        for rank in {rank for each in sets for rank in stalls.members[each]}:
+            votes[rank] = stalls.events(outside[rank])
     return found
 
 
@@ -397,17 +403,20 @@ def _starved(times: int, own: float, votes: int) -> bool:
     return wanted < FEWEST_BY_ITSELF or times >= BY_ITSELF * min(wanted, votes)
 
 
-def _beyond_chance(stalls: _Stalls, outside: dict[int, list[int]], first: int, votes: int) -> bool:
-    """Return whether so many of all stalls are a rank's by chance, given how many there are."""
-    mine = set(outside[first])
-    every = {each for sets in outside.values() for each in sets}
-    others = sum(stalls.events([each]) for each in every - mine)
-    known = {each: int(stalls.known[each]) for each in every}
-    share = sum(known[each] for each in mine) / max(sum(known.values()), 1)
+def _beyond_chance(
+    known: Ints, events: dict[int, int], mine: list[int], votes: int, ranks: int
+) -> bool:
+    """Return whether so many of all stalls are one of some ranks' by chance, by its sets' share.
+
+    `known`: (sets,) in how many steps each is known. `events`: how often each stalls.
+    """
+    own = set(mine)
+    others = sum(count for each, count in events.items() if each not in own)
+    share = int(known[mine].sum()) / max(int(known[list(events)].sum()), 1)
     if share >= 1:
         return False
     chance = chances(np.array([votes]), np.array([votes + others]), share)[0]
-    return bool(chance * len(outside) < BY_CHANCE)
+    return bool(chance * ranks < BY_CHANCE)
 
 
 def _stalled(stalls: _Stalls, hot: list[int], most: int, first: int, total_us: float) -> Stalled:
