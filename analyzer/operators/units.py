@@ -151,7 +151,7 @@ def _numbers(
     inside = (kind == Kind.COLLECTIVE) & (group >= 0)
     numbers[inside] = (group[inside].astype(np.int64) << 2 * _BITS) | own_op[inside]
     for which, end in ((Kind.SEND, 1), (Kind.RECV, 2)):
-        some = (kind == which) & (peer >= 0)
+        some = (kind == which) & (peer >= 0) & (peer <= MOST)
         own, other = ranks[some].astype(np.int64), peer[some].astype(np.int64)
         source, target = (own, other) if which is Kind.SEND else (other, own)
         numbers[some] = (source << 2 * _BITS) | ((target + 1) << _BITS) | both[some]

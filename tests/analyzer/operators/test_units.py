@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from analyzer.operators.log import Group, GroupKind, Kind
-from analyzer.operators.units import check_size, edge_of, group_of, op_of
+from analyzer.operators.units import MOST, check_size, edge_of, group_of, op_of
 from tests.analyzer.operators.test_aggregate import _log, _sum
 
 
@@ -25,6 +25,14 @@ def test_a_transfer_took_what_the_last_to_come_measured():
 
 def test_what_was_only_sent_is_known_to_lack_its_other_end():
     assert _sum(_log([(0, Kind.SEND, 1, 0, 3, -1, 1)])).units.ends.tolist() == [1]
+
+
+@pytest.mark.parametrize("kind", [Kind.SEND, Kind.RECV])
+def test_a_peer_beyond_all_ranks_is_nobody(kind):
+    peers = (MOST, MOST + 1, 1 << 22, (1 << 31) - 1)
+    rows = [(0, kind, 1, at, at + 3, -1, peer) for at, peer in enumerate(peers)]
+    edge = (0, MOST) if kind is Kind.SEND else (MOST, 0)
+    assert [edge_of(number) for number in _sum(_log(rows)).units.number.tolist()] == [edge]
 
 
 def test_too_many_sums_are_refused():

@@ -284,3 +284,13 @@ def test_who_is_not_listed_in_a_group_takes_no_part_in_it():
     others = replace(log.groups[2], members=(4, 500))
     groups = (*log.groups[:2], others, *log.groups[3:])
     assert _found(replace(log, groups=groups)) == []
+
+
+def test_who_left_the_first_logged_step_late_is_unknown_until_he_is_in_time():
+    took = np.full((5, 3), 100.0)
+    took[:2, 2] = 150.0, 50.0  # as late as the second step begins, which he then ends in time
+    step, place = (each.reshape(-1) for each in np.indices(took.shape))
+    found = stalls._carried(took.reshape(-1), place, step, took.shape)
+    assert np.isnan(found[:3, 2]).all()
+    assert (found[3:, 2] == 0).all()
+    assert (found[1:, :2] == 0).all()
