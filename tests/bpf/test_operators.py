@@ -98,6 +98,7 @@ rank = int(os.environ["RANK"])
 dist.init_process_group("gloo", init_method=f"file://{sys.argv[1]}/meeting", rank=rank,
                         world_size=3)
 group, values = dist.new_group([2, 0]), torch.ones(100)
+print("loaded", flush=True)
 while True:
     if rank == 0:
         sent = dist.isend(values, 2, group, 7)
@@ -120,14 +121,18 @@ def test_what_ranks_send_each_other_through_torch_is_recorded_and_who_is_in_thei
     rings.mkdir()
     given = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "WORLD_SIZE": "3"}
     given["NETAGENT_JOB"] = mine = f"job-{os.getpid()}"  # others may be recorded beside it
+    jobs = []
     with ExitStack() as stack:
         for rank in range(3):
             job = subprocess.Popen(
                 [sys.executable, "-W", "ignore", "-c", PAIR, str(tmp_path)],
-                env={**given, "RANK": str(rank)}, stderr=subprocess.DEVNULL,
+                env={**given, "RANK": str(rank)}, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             )  # fmt: skip
-            stack.callback(job.wait)
+            stack.enter_context(job)
             stack.callback(job.kill)
+            jobs.append(job)
+        # Probes begin anew where more is loaded, and what is under way then is not seen.
+        assert [each.stdout.readline() for each in jobs] == 3 * [b"loaded\n"]
         worker = stack.enter_context(
             subprocess.Popen(
                 [sys.executable, "-m", "bpf.operators"], stdin=subprocess.PIPE,
@@ -145,7 +150,7 @@ def test_what_ranks_send_each_other_through_torch_is_recorded_and_who_is_in_thei
         logs = []
 
         def seen():
-            """Whole: what was under way as probes began anew, for a library of others, is not."""
+            """Whole: not what was under way as probes began anew, for what others loaded."""
             with suppress(ValueError):
                 rings = found()
                 written = [form.read_head(each).written for each in rings.values()]
