@@ -80,7 +80,8 @@ def _run(asked: argparse.Namespace) -> list[Outcome]:
 
 def _read(line: str) -> Outcome:
     values = json.loads(line)
-    return Outcome(**values | {"faults": tuple(values["faults"])})
+    lists = {name: tuple(values[name]) for name in ("faults", "named") if name in values}
+    return Outcome(**values | lists)
 
 
 if __name__ == "__main__":

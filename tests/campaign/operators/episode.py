@@ -36,6 +36,7 @@ EXPECTED = {
 """What is to be said where nobody is at fault."""
 _HEALTHY, _NOBODY, _TWO = 0.1, 0.2, 0.3
 """Shares of episodes."""
+_SHOWN = 8
 _BLAMED = set(Fault) - NOBODY - {Fault.LOSSY}  # that one is tried apart, by name
 _SECOND = (*_BLAMED, Fault.GC_RANDOM, Fault.GC_ALL, Fault.CHECKPOINT)
 
@@ -139,6 +140,10 @@ class Outcome:
     verdict: str
     rows: int
     ranks: int = 0
+    named: tuple[str, ...] = ()
+    """Who was, first to last."""
+    innocent: bool = True
+    """Whether the network is."""
     version: str = ""
     """The commit that simulated and judged."""
 
@@ -160,7 +165,13 @@ def outcome(each: Episode) -> Outcome:
         {name: _right(each, one.culprits[:2]) for name, one in said.items()},
         _all(each, verdict), {name: _false(each, one) for name, one in said.items()},
         _told(each, verdict), took_s, verdict.holdup.value, len(log), each.job.world,
+        tuple(_shown(culprit) for culprit in verdict.culprits), verdict.innocent,
     )  # fmt: skip
+
+
+def _shown(culprit: Culprit) -> str:
+    more = ", ..." if len(culprit.ranks) > _SHOWN else ""
+    return f"{culprit.kind.value} {', '.join(map(str, culprit.ranks[:_SHOWN]))}{more}"
 
 
 def matches(culprit: Culprit, fault: Fault, truth: Blame) -> bool:
@@ -188,10 +199,24 @@ def _all(each: Episode, verdict: Verdict) -> bool:
 
 def _false(each: Episode, verdict: Verdict) -> bool:
     """Return whether anybody healthy was named, or the network while it was well."""
-    faulty = frozenset[int]().union(*(truth.ranks for _, truth in each.truth))
     network = any(fault in NETWORK for fault, _ in each.truth)
-    stray = any(not faulty & frozenset(culprit.ranks) for culprit in verdict.culprits)
+    stray = any(
+        not any(is_to_blame(culprit, fault, truth) for fault, truth in each.truth)
+        for culprit in verdict.culprits
+    )
     return stray or (not verdict.innocent and not network)
+
+
+def is_to_blame(culprit: Culprit, fault: Fault, truth: Blame) -> bool:
+    """Return whether all of a culprit is at fault, if not all that is.
+
+    Of a slow host one rank is, and of a slow group; an edge's end is not, nor who shares a group
+    with a slow rank.
+    """
+    part = truth.kind is not Who.EDGE and culprit.kind is not Who.EDGE
+    is_part = part and frozenset(culprit.ranks) <= truth.ranks
+    at_uplink = fault is Fault.LOSSY and matches(culprit, Fault.NIC, truth)
+    return is_part or at_uplink or matches(culprit, fault, truth)
 
 
 def _told(each: Episode, verdict: Verdict) -> bool:

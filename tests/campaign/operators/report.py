@@ -15,8 +15,8 @@ def share(name: str, values: Sequence[bool]) -> dict[str, object]:
     low, high = wilson(sum(values), len(values)) if values else (0.0, 1.0)
     return {
         "figure": name, "hits": sum(values), "of": len(values),
-        "share": round(sum(values) / max(len(values), 1), 4),
-        "low": round(low, 4), "high": round(high, 4),
+        "share": round(sum(values) / max(len(values), 1), 6),
+        "low": round(low, 6), "high": round(high, 6),
     }  # fmt: skip
 
 
@@ -34,6 +34,8 @@ def plain(outcomes: Sequence[Outcome]) -> Iterator[dict[str, object]]:
         yield {"rule": rule} | share("right among two", [each.second[rule] for each in guilty])
         yield {"rule": rule} | share("healthy blamed", [each.false[rule] for each in outcomes])
     yield {"rule": "netagent"} | share("all of them named", [each.every for each in guilty])
+    several = [each.every for each in guilty if not set(each.faults) & _NOBODY and each.faults[1:]]
+    yield {"rule": "netagent"} | share("both named, of two at fault", several)
     told = [each.told for each in quiet if each.faults]
     yield {"rule": "netagent"} | share("nobody's fault, told as such", told)
     yield {"rule": "netagent"} | share(

@@ -4,7 +4,7 @@ import pytest
 
 from analyzer.detect.operators.verdict import Culprit, Who
 from analyzer.simulate.operators.faults import Blame, Fault
-from tests.campaign.operators.episode import SHAPES, episode, matches, outcome
+from tests.campaign.operators.episode import SHAPES, episode, is_to_blame, matches, outcome
 from tests.campaign.operators.report import blamed, plain, share, table
 
 SEED = 500_000
@@ -44,6 +44,22 @@ def test_a_rank_beside_the_one_to_blame_is_wrong():
     assert not matches(Culprit(Who.RANK, (2,), 0.9, ""), Fault.SLOW_RANK, truth)
     assert not matches(Culprit(Who.EDGE, (3, 4), 0.9, ""), Fault.SLOW_RANK, truth)
     assert matches(Culprit(Who.EDGE, (3, 4), 0.9, ""), Fault.NIC, truth)
+
+
+@pytest.mark.parametrize(("kind", "ranks", "fault", "truth", "blamed"), [
+    (Who.RANK, (3,), Fault.SLOW_RANK, Blame(Who.RANK, frozenset({3})), True),
+    (Who.RANK, (2,), Fault.SLOW_RANK, Blame(Who.RANK, frozenset({3})), False),
+    (Who.GROUP, (3, 4), Fault.SLOW_RANK, Blame(Who.RANK, frozenset({3})), False),
+    (Who.RANK, (3,), Fault.LINK, Blame(Who.EDGE, frozenset({3, 7})), False),
+    (Who.EDGE, (3, 7), Fault.LINK, Blame(Who.EDGE, frozenset({3, 7})), True),
+    (Who.EDGE, (3, 8), Fault.LINK, Blame(Who.EDGE, frozenset({3, 7})), False),
+    (Who.EDGE, (3, 7), Fault.LOSSY, Blame(Who.RANK, frozenset({3})), True),
+    (Who.EDGE, (3, 7), Fault.SLOW_RANK, Blame(Who.RANK, frozenset({3})), False),
+    (Who.RANK, (3,), Fault.HOST, Blame(Who.HOST, frozenset(range(8))), True),
+    (Who.GROUP, (3, 9), Fault.HOST, Blame(Who.HOST, frozenset(range(8))), False),
+])  # fmt: skip
+def test_who_is_named_beside_those_at_fault_is_healthy(kind, ranks, fault, truth, blamed):
+    assert is_to_blame(Culprit(kind, ranks, 0.9, ""), fault, truth) is blamed
 
 
 def test_a_share_has_its_interval():
