@@ -25,6 +25,9 @@ from analyzer.operators.rows import Floats, Ints, Rows
 STALLED = 0.04
 """Share of a usual step by which a transfer ends late. As much makes an iteration irregular:
 Holmes' delta, as in the paper."""
+LONG_STALL = 0.16
+"""Share of a usual step from which a stall counts where those of `STALLED` tell nobody apart.
+Chosen: four times that one. A time-out of TCP is 200 ms, what processors do to each other tens."""
 APART = 6.0
 """Standard deviations of how late that transfer ends mostly. Algorithm A6's z. Chosen there."""
 BY_ITSELF = 0.25
@@ -112,10 +115,15 @@ def stalled(
     late = _outstanding(met.late_us, step_us)
     # What ends late and lengthens no step holds nobody up.
     late[step_us <= (1 + STALLED) * np.nanquantile(step_us, LONG)] = 0.0
-    itself = _outstanding(_own(columns), step_us) > 0
     inside = _inside(members, groups, dict(zip(rows.ranks.tolist(), hosts, strict=True)))
     stalls = _stalls(members, len(groups), replace(met, late_us=late), met.late_us, inside)
-    return _named(stalls, rows.ranks, itself, own, float(np.nansum(step_us)))
+    alone = _alone(stalls, rows.ranks, _outstanding(_own(columns), step_us) > 0, own)
+    for least_us in (0.0, LONG_STALL * float(np.nanmedian(step_us))):
+        long = np.where(stalls.late_us > least_us, stalls.late_us, 0.0)
+        named = _named(replace(stalls, late_us=long), rows.ranks, alone, float(np.nansum(step_us)))
+        if named:
+            return named
+    return []
 
 
 def _outstanding(late_us: Floats, step_us: Floats) -> Floats:
@@ -355,19 +363,33 @@ def _stalls(
     )  # fmt: skip
 
 
-def _named(
-    stalls: _Stalls, ranks: Ints, itself: Flags, own: Floats, total_us: float
-) -> list[Stalled]:
-    """Return who explains stalls that are more than chance, most first; nobody of too many."""
-    outside: dict[int, list[int]] = defaultdict(list)
+def _alone(
+    stalls: _Stalls, ranks: Ints, itself: Flags, own: Floats
+) -> dict[int, tuple[int, float]]:
+    """Return how often each rank is late by itself or within its host; and the share it works."""
     place = {rank: n for n, rank in enumerate(ranks.tolist())}
-    for n, members in enumerate(stalls.members):
-        for rank in members if len(members) < len(ranks) else ():  # what all do tells nobody apart
-            if stalls.inside[n]:
-                itself[:, place[rank]] |= stalls.late_us[:, n] > 0
-            else:
-                outside[rank].append(n)
-    late = {rank: (int(itself[:, n].sum()), float(own[n])) for rank, n in place.items()}
+    for n in np.flatnonzero(stalls.inside).tolist():
+        for rank in _apart(stalls.members[n], ranks):
+            itself[:, place[rank]] |= stalls.late_us[:, n] > 0
+    return {rank: (int(itself[:, n].sum()), float(own[n])) for rank, n in place.items()}
+
+
+def _apart(members: tuple[int, ...], ranks: Ints) -> tuple[int, ...]:
+    """Return the members; nobody of what all ranks do, which tells nobody apart."""
+    return members if len(members) < len(ranks) else ()
+
+
+def _named(
+    stalls: _Stalls, ranks: Ints, late: dict[int, tuple[int, float]], total_us: float
+) -> list[Stalled]:
+    """Return who explains stalls that are more than chance, most first; nobody of too many.
+
+    `late`: of each rank how often it is late by itself, and the share of a step that it works.
+    """
+    outside: dict[int, list[int]] = defaultdict(list)
+    for n in np.flatnonzero(~stalls.inside).tolist():
+        for rank in _apart(stalls.members[n], ranks):
+            outside[rank].append(n)
     alone = {n: stalls.events([n]) for n in {n for sets in outside.values() for n in sets}}
     votes = {rank: stalls.events(sets) for rank, sets in outside.items()}
     found: list[Stalled] = []

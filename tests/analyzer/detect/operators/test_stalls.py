@@ -86,9 +86,9 @@ class _Ring:
     def __init__(self):
         self.rows, self.now, self.rng = [], [0] * RANKS, np.random.default_rng(1)
 
-    def step(self, number, *, sending=None, working=None, leaving=None, inside=None):
+    def step(self, number, *, sending=None, working=None, leaving=None, inside=None, short=False):
         """Do one: the keyword names who has a long send, work, exit, or wait inside a pair."""
-        late = 5 * SMALL_US * 10
+        late = SMALL_US * (8 if short else 50)
         begins = [now + 7 * each for each, now in enumerate(self.now)]
         worked = [at + WORK_US + (late if each == working else 0) + int(self.rng.integers(20))
                   for each, at in enumerate(begins)]  # fmt: skip
@@ -201,6 +201,17 @@ def test_one_stray_stall_elsewhere_does_not_take_the_blame_from_a_starved_rank()
         sending = 2 if number in OFTEN else 3 if number == STEPS - 1 else None
         made.step(number, sending=sending, working=2 if number - 1 in OFTEN[::2] else None)
     assert _found(made.log()) == []
+
+
+@pytest.mark.parametrize("short", [False, True])
+def test_a_stall_that_is_longer_than_what_ranks_do_to_each_other_tells_them_apart(short):
+    """Two of three steps in which something stalls are of others, who stall for a short time."""
+    made = _Ring()
+    for number in range(STEPS):
+        other = (0, 1, 3, 4, 5)[number // 2 % 5] if number % 2 else None
+        at = number in OFTEN
+        made.step(number, sending=2 if at else other, short=short or not at)
+    assert [each.ranks for each in _found(made.log())] == ([] if short else [(2, 3)])
 
 
 @pytest.mark.parametrize("who", [{"sending": 2}, {"inside": 2}])
