@@ -210,10 +210,10 @@ def _false(each: Episode, verdict: Verdict) -> bool:
 def is_to_blame(culprit: Culprit, fault: Fault, truth: Blame) -> bool:
     """Return whether all of a culprit is at fault, if not all that is.
 
-    Of a slow host one rank is, and of a slow group; an edge's end is not, nor who shares a group
-    with a slow rank.
+    Of a slow host one rank is, and of a slow stage; an edge's end is not, nor a ring's, nor who
+    shares a group with a slow rank.
     """
-    part = truth.kind is not Who.EDGE and culprit.kind is not Who.EDGE
+    part = fault not in NETWORK and culprit.kind is not Who.EDGE
     is_part = part and frozenset(culprit.ranks) <= truth.ranks
     at_uplink = fault is Fault.LOSSY and matches(culprit, Fault.NIC, truth)
     return is_part or at_uplink or matches(culprit, fault, truth)

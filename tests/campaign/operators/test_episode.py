@@ -56,6 +56,8 @@ def test_a_rank_beside_the_one_to_blame_is_wrong():
     (Who.EDGE, (3, 7), Fault.LOSSY, Blame(Who.RANK, frozenset({3})), True),
     (Who.EDGE, (3, 7), Fault.SLOW_RANK, Blame(Who.RANK, frozenset({3})), False),
     (Who.RANK, (3,), Fault.HOST, Blame(Who.HOST, frozenset(range(8))), True),
+    (Who.RANK, (3,), Fault.RING, Blame(Who.GROUP, frozenset({3, 7})), False),
+    (Who.RANK, (3,), Fault.LAST_STAGE, Blame(Who.GROUP, frozenset({3, 7})), True),
     (Who.GROUP, (3, 9), Fault.HOST, Blame(Who.HOST, frozenset(range(8))), False),
 ])  # fmt: skip
 def test_who_is_named_beside_those_at_fault_is_healthy(kind, ranks, fault, truth, blamed):
