@@ -57,7 +57,7 @@ class Fault:
     note: dict[str, Any] = field(default_factory=dict)
     """What the job itself is told."""
     target: str = ""
-    """Of a fault of the lab."""
+    """Of a fault of the lab; of a link its leaf."""
     steps: int = WRONG_STEPS
     """For which it lasts."""
 
@@ -70,7 +70,7 @@ FAULTS = (
     Fault("garbage", "nobody", note={"seconds": 0.15}),
     Fault("slow-uplink", "uplink", (2,), target="h1/rnic0"),
     Fault("lossy-uplink", "uplink", (2,), target="h1/rnic0", steps=SOME_STEPS),
-    Fault("slow-link", "link", (0, 2, 4, 6), target="leaf-s0-r0--spine-0"),
+    Fault("slow-link", "link", (0, 2, 4, 6), target="leaf-s0-r0"),
     Fault("stopped", "rank", (5,), hangs=True),
     Fault("skipped", "rank", (1,), hangs=True, note={"rank": 1}),
     Fault("killed", "rank", (6,), hangs=True),
@@ -223,9 +223,10 @@ def _try(job: _Job, fault: Fault, say: Say, output: Path) -> Told:
     if fault.name in STEADY:
         _note(training, fault)
     before_ns = time.monotonic_ns()
+    carried = _carried(fault.target) if fault.kind == "link" else {}
     _steps(training, HEALTHY_STEPS + 2, "healthy steps")
     begun, begun_ns = training.steps(), time.monotonic_ns()
-    with _broken(job, training, fault):
+    with _broken(job, training, fault, carried):
         if fault.hangs:
             with suppress(LabError):  # that it does not is what is waited for
                 _steps(training, 10**6, "the job to hang", timeout_s=HANG_S)
@@ -251,8 +252,11 @@ def _steps(training: Training, more: int, what: str, *, timeout_s: float = STEP_
 
 
 @contextmanager
-def _broken(job: _Job, training: Training, fault: Fault) -> Iterator[None]:
-    """Have a fault in effect; what was done to the network is undone."""
+def _broken(job: _Job, training: Training, fault: Fault, carried: dict[str, int]) -> Iterator[None]:
+    """Have a fault in effect; what was done to the network is undone.
+
+    `carried`: of a link's leaf what its links carried before the job's last steps.
+    """
     undo: Callable[[], object] = lambda: None  # noqa: E731
     if fault.name == "slow-uplink":
         where, interface = namespace("h1"), rnic(0)
@@ -263,7 +267,10 @@ def _broken(job: _Job, training: Training, fault: Fault) -> Iterator[None]:
         job.lab.inject("rnic-loss", fault.target)
         undo = job.lab.heal
     elif fault.name == "slow-link":
-        job.lab.inject("slow-link", fault.target, kbit=UPLINK_KBIT)
+        # Onto which of them a job's flows hash is chance, and may be onto one alone.
+        now = _carried(fault.target)
+        busiest = max(now, key=lambda spine: now[spine] - carried[spine])
+        job.lab.inject("slow-link", f"{fault.target}--{busiest}", kbit=UPLINK_KBIT)
         undo = job.lab.heal
     elif fault.name in {"stopped", "killed"}:
         number = Signals.SIGSTOP if fault.name == "stopped" else Signals.SIGKILL
@@ -275,6 +282,16 @@ def _broken(job: _Job, training: Training, fault: Fault) -> Iterator[None]:
     finally:
         undo()
         (training.folder / NOTE).unlink(missing_ok=True)
+
+
+def _carried(leaf: str) -> dict[str, int]:
+    """Return by spine how many bytes a leaf's link to it carried either way."""
+    found = {}
+    for link in json.loads(command("ip", "-j", "-s", "-n", namespace(leaf), "link")):
+        _, to, spine = link["ifname"].partition("to-")
+        if to:
+            found[spine] = sum(link["stats64"][way]["bytes"] for way in ("rx", "tx"))
+    return found
 
 
 def _note(training: Training, fault: Fault) -> None:
