@@ -286,12 +286,11 @@ def _broken(job: _Job, training: Training, fault: Fault, carried: dict[str, int]
 
 def _carried(leaf: str) -> dict[str, int]:
     """Return by spine how many bytes a leaf's link to it carried either way."""
-    found = {}
-    for link in json.loads(command("ip", "-j", "-s", "-n", namespace(leaf), "link")):
-        _, to, spine = link["ifname"].partition("to-")
-        if to:
-            found[spine] = sum(link["stats64"][way]["bytes"] for way in ("rx", "tx"))
-    return found
+    links = json.loads(command("ip", "-j", "-s", "-n", namespace(leaf), "link"))
+    bytes_of = {
+        link["ifname"]: sum(link["stats64"][way]["bytes"] for way in ("rx", "tx")) for link in links
+    }
+    return {spine: bytes_of[f"to-{spine}"] for spine in Shape().spine_names}
 
 
 def _note(training: Training, fault: Fault) -> None:
