@@ -293,7 +293,12 @@ class _Rings:
             if len(self._rings) >= MOST_RINGS:
                 self.unkept += 1
                 return
-            known = self._rings[call.tgid] = _Recorded(self._folder, call.tgid, self._memory)
+            try:
+                known = _Recorded(self._folder, call.tgid, self._memory)
+            except OSError:  # others may have filled the folder
+                self.unkept += 1
+                return
+            self._rings[call.tgid] = known
             known.judge(whole=self._is_whole(call.tgid))
         known.note(call)
 
@@ -331,7 +336,9 @@ class _Rings:
             self._memory.forget(tgid)
             self._ended.append(ring.path)
         while len(self._ended) > MOST_RINGS:
-            self._ended.popleft().unlink(missing_ok=True)
+            # What others may have put there need be no file.
+            with suppress(OSError):
+                self._ended.popleft().unlink()
         for tgid, each in self._rings.items():
             each.look()
             each.judge(whole=self._is_whole(tgid))

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,8 +21,8 @@ from analyzer.detect.operators.verdict import Culprit, Holdup, Verdict, Who, as_
 from analyzer.operators.log import Log
 from analyzer.operators.sources import table as imported
 from analyzer.operators.sources.dump import MAX_BYTES
-from analyzer.operators.sources.recognise import Files
-from analyzer.store.operations import is_table, read_table
+from analyzer.operators.sources.recognise import Files, left_out, some
+from analyzer.store.operations import is_table, read_table, without_columns
 from netagent.model.errors import CapabilityMissing, ConfigError, RemoteProtocolError
 
 EPILOG = f"""\
@@ -50,13 +51,14 @@ what it found last; or a file, or a folder with a file a rank, of one of these:
   clock, and may begin anew in each step; CSV may be compressed (.gz, .zst).
 
 Nothing in a file is run: of a pickle only plain values are read. Links in a
-folder are passed over.
+folder are not followed.
 
 exit status: 0 nobody is named, 1 somebody is, 2 wrong usage, or a file cannot
 be read or written, 3 the analyzer cannot be reached, 4 it cannot tell
 """
 
 NOBODY, SOMEBODY, UNCLEAR = 0, 1, 4
+NOT_FOUND = 404
 SHOWN = 10
 """Most culprits in the table. Chosen: more than a job has."""
 LINES = 5
@@ -82,13 +84,13 @@ def run(args: argparse.Namespace) -> int:
         return _live(args)
     log = read(args.source)
     verdict = judged(log)
-    if args.plot:
-        _plot(args.plot, log, verdict)
     if args.json:
         print(json.dumps(plain(log, verdict)))
     else:
         for line in report(log, verdict):
             print(readable(line))
+    if args.plot:
+        _plot(args.plot, log, verdict)
     return _status(verdict)
 
 
@@ -105,7 +107,10 @@ def _live(args: argparse.Namespace) -> int:
     try:
         with Connection(args) as analyzer:
             said = analyzer.get(f"/v1/operators/{quote(args.source, safe='')}")
-    except Refused as error:  # 1 would say that somebody is named
+    except Refused as error:
+        if error.status != NOT_FOUND:
+            raise
+        # 1, as elsewhere, would say that somebody is named.
         raise ConfigError(args.source, f"no such file, nor a task: {error}") from error
     found = said["verdict"]
     if args.json:
@@ -126,29 +131,77 @@ def _found(said: dict[str, Any], verdict: Verdict) -> Iterator[str]:
 
 def read(source: str) -> Log:
     """Return the log in a file or a folder. Raises ConfigError."""
-    paths = _paths(source)
+    paths, links = _paths(source)
+    if links and not paths:
+        raise ConfigError(source, f"no file in it but {links} links, which are not followed")
     try:
-        tables = [path for path in paths if is_table(path, _head(path))]
-        if tables:
-            made = imported.log(read_table(tables))
-            if not len(made):
-                raise ConfigError(source, "no row in it but the columns' names")
-            return made
-        return _read(source, paths)
+        log = _read(source, paths)
     except OSError as error:
         raise ConfigError(source, f"cannot be read: {error.strerror or error}") from error
     except RemoteProtocolError as error:
         # Files' own names and words are quoted in it.
         raise ConfigError(source, str(readable(str(error)))) from error
+    return _noting(log, f"{links} links were not followed") if links else log
 
 
-def _paths(source: str) -> list[Path]:
+def _read(source: str, paths: Sequence[Path]) -> Log:
+    tables = [path for path in paths if is_table(path, _head(path))]
+    return _tabled(source, tables, paths) if tables else _untabled(source, paths)
+
+
+def _tabled(source: str, tables: Sequence[Path], paths: Sequence[Path]) -> Log:
+    """Return the log in tables; where none has operators, in what else is there."""
+    others = sorted(set(paths).difference(tables))
+    try:
+        log = _imported(source, tables)
+    except RemoteProtocolError as error:
+        lacking = without_columns(tables)
+        rest = [path for path in tables if path not in lacking]
+        if not lacking or not (rest or others):
+            raise
+        log = _imported(source, rest) if rest else _beside(source, others, error)
+        names = {path.name: why for path, why in lacking.items()}
+        return _noting(log, *left_out(names))
+    if others:
+        shown = some([path.name for path in others])
+        log = _noting(log, f"{len(others)} files that are no tables were left out: {shown}")
+    return log
+
+
+def _imported(source: str, tables: Sequence[Path]) -> Log:
+    log = imported.log(read_table(tables))
+    if not len(log):
+        raise ConfigError(source, "no row in it but the columns' names")
+    return log
+
+
+def _beside(source: str, others: Sequence[Path], error: RemoteProtocolError) -> Log:
+    try:
+        return _untabled(source, others)
+    except RemoteProtocolError:
+        raise error from None
+
+
+def _noting(log: Log, *notes: str) -> Log:
+    return replace(log, notes=(*log.notes, *notes))
+
+
+def _paths(source: str) -> tuple[list[Path], int]:
+    """Return the files, and how many links were passed over."""
     path = Path(source)
     if path.is_file():
-        return [path]
+        return [path], 0
     if not path.is_dir():
         raise ConfigError(source, "no such file or folder")
-    found, folders, looked = list[Path](), [path], 0
+    # Who writes there could have another file read, such as one that is waited for.
+    entries = list(_entries(path))
+    links = sum(each.is_symlink() for each in entries)
+    return sorted(Path(each) for each in entries if each.is_file(follow_symlinks=False)), links
+
+
+def _entries(path: Path) -> Iterator[os.DirEntry[str]]:
+    """Yield what is in a folder, and in the folders in it."""
+    folders, looked = [path], 0
     while folders:
         try:
             listed = os.scandir(folders.pop())
@@ -158,15 +211,12 @@ def _paths(source: str) -> list[Path]:
             for each in listed:
                 looked += 1
                 if looked > MAX_FILES:
-                    raise ConfigError(source, f"more than {MAX_FILES} files in it")
-                # Who writes there could have another file read, such as one that is waited for.
-                if each.name.startswith(".") or each.is_symlink():
+                    raise ConfigError(str(path), f"more than {MAX_FILES} files in it")
+                if each.name.startswith("."):
                     continue
-                if each.is_dir():
+                if each.is_dir(follow_symlinks=False):
                     folders.append(Path(each))
-                elif each.is_file():
-                    found.append(Path(each))
-    return sorted(found)
+                yield each
 
 
 def _head(path: Path) -> bytes:
@@ -174,7 +224,7 @@ def _head(path: Path) -> bytes:
         return file.read(512)
 
 
-def _read(source: str, paths: Sequence[Path]) -> Log:
+def _untabled(source: str, paths: Sequence[Path]) -> Log:
     base, files = Path(source), Files()
     for number, path in enumerate(paths):
         name = path.name if path == base else str(path.relative_to(base))
@@ -224,7 +274,7 @@ def report(log: Log, verdict: Verdict) -> Iterator[str]:
 def _rest(verdict: Verdict, notes: Sequence[str]) -> Iterator[str]:
     if verdict.culprits:
         yield from _named(verdict.culprits)
-    if verdict.holdup not in (Holdup.NOTHING, Holdup.INSUFFICIENT):
+    if verdict.holdup not in (Holdup.NOTHING, Holdup.INSUFFICIENT, Holdup.DISAGREEMENT):
         yield ""
         says = "innocent, as far as the log shows" if verdict.innocent else "it may be the cause"
         yield f"the network: {says}"

@@ -14,9 +14,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.intake.columns import column, columns
-from analyzer.operators.agreeing import PROBES
 from analyzer.operators.joined import UNSEEN, Stated, resolved
-from analyzer.operators.keeper import Reported, Row, Told
+from analyzer.operators.keeper import PROBES, Reported, Row, Told
 from analyzer.operators.log import NEVER, UNKNOWN, Group, GroupKind, Kind, Log, Place, State, log_of
 from analyzer.operators.plausible import are_plausible, of_members
 from netagent.model.errors import RemoteProtocolError
@@ -193,7 +192,12 @@ class _Gathered:
         table = np.full(NO_GROUP + 1, UNKNOWN, np.int64)
         places = {key: number for number, key in enumerate(self._groups)}
         mine = set(ranks[ranks >= 0].tolist())
-        for number, each in enumerate(reply.groups):
+        # Of a process that does not count, nor does what it says of groups.
+        used = np.unique(read.found["group"][ranks[read.place] >= 0]).tolist()
+        for number in used:
+            if number == NO_GROUP:
+                continue
+            each = reply.groups[number]
             # An address that probes see is of one process, of which no other host says anything.
             key = host if self.probed else "", each.job, each.name
             stated = read.groups[number].members

@@ -9,7 +9,7 @@ knows anything is a verdict of its own: the sources disagree, and nobody is name
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, islice
 
 from analyzer.detect.held import JobVerdict, parts_of
 from analyzer.detect.operators.verdict import Culprit, Holdup, Who
@@ -27,6 +27,10 @@ says so."""
 MOST_RANKS = 64
 """Most ranks of a slow group whose pairs are looked at. Chosen: the pairs of more would take long,
 and cross the same links."""
+MOST_PAIRS = 2048
+"""Most pairs of endpoints that are looked at of an edge or a group. Chosen: those of 64 ranks."""
+MOST_CULPRITS = 16
+"""Most culprits of a job that are held against what probes say. Chosen: more than a job has."""
 WIDER = (
     "probes of all sizes along these edges, while the job runs: a link may be slow for bulk only"
 )
@@ -46,7 +50,11 @@ class Jobs:
         return [each for job in case.jobs for each in self._of(job, case)]
 
     def _of(self, job: JobVerdict, case: Case) -> Iterator[Explained]:
-        alone = [each for each in job.verdict.culprits if not self._joined(each, job, case)]
+        alone = [
+            each
+            for place, each in enumerate(job.verdict.culprits)
+            if place >= MOST_CULPRITS or not self._joined(each, job, case)
+        ]
         edges = [each for each in alone if each.network]
         for part, culprit in parts_of(job).items():
             if culprit is None or culprit in alone:
@@ -103,13 +111,14 @@ def _carrying(culprit: Culprit, job: JobVerdict, case: Case) -> frozenset[Compon
 
 def _pairs(between: Culprit, job: JobVerdict) -> set[OrderedPair]:
     """Return the pairs of endpoints of an edge, or of any two ranks of a group."""
-    return {
+    pairs = (
         unordered((one, other))
         for source, target in combinations(between.ranks[:MOST_RANKS], 2)
         for one in job.ends([source])
         for other in job.ends([target])
         if one != other
-    }
+    )
+    return set(islice(pairs, MOST_PAIRS))
 
 
 def _verdict(part: Component, culprit: Culprit | None, job: JobVerdict, case: Case) -> Verdict:

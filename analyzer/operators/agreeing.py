@@ -11,9 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median_high, median_low
 
-from analyzer.operators.keeper import Key, Known
+from analyzer.operators.keeper import PROBES, Key, Known
 
-PROBES = "uprobes"
 FEWEST = 3
 """Fewest hosts of which one may be alone. Chosen: of two neither is believed before the other."""
 

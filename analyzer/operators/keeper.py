@@ -13,6 +13,8 @@ from analyzer.operators.log import UNKNOWN, Group, Kind, Log, Place, State, log_
 from netagent.wire.operators import MOST_NAMED, OperatorProcess
 from netagent.wire.operators import MOST_PROCESSES as MOST_SAID
 
+PROBES = "uprobes"
+"""The source that is no hook in a job."""
 FORGET_NS = 600_000_000_000
 """Nanoseconds for which the last word of a process is kept. Chosen: who asks about a job that just
 died does within minutes."""
@@ -256,8 +258,8 @@ def settled(known: Iterable[Known]) -> tuple[dict[int, Known], dict[int, tuple[K
     """Return the process of each rank, and the ranks that processes in several places claim.
 
     A process that lives counts, else the one that was heard of first most lately: a job may have
-    been started again. Of several in one container that one that was heard first; where they are in
-    several, nobody knows which of them is the rank.
+    been started again. Of several in one container that one that was heard first, hooks before
+    probes; where they are in several, nobody knows which of them is the rank.
     """
     claims: dict[int, list[Known]] = defaultdict(list)
     for each in known:
@@ -269,7 +271,9 @@ def settled(known: Iterable[Known]) -> tuple[dict[int, Known], dict[int, tuple[K
         if len({each.place for each in living}) > 1:
             contested[rank] = tuple(living)
         elif living:
-            found[rank] = min(living, key=lambda each: (each.process.source, each.first_ns))
+            found[rank] = min(
+                living, key=lambda each: (each.process.source == PROBES, each.first_ns)
+            )
         else:
             found[rank] = max(many, key=lambda each: each.first_ns)
     return found, contested

@@ -8,7 +8,7 @@ unseen.
 """
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import nan
@@ -54,6 +54,12 @@ SHOWN = 8
 """Most ranks that several claim which a verdict tells of."""
 AT_ONCE = 16
 """Most hosts that are asked at once."""
+MOST_ENDS = 16
+"""Most endpoints of a rank. Chosen: twice the RNICs of a server; a host may say that a container
+has a thousand, and pairs of ranks have the square of that."""
+PATIENCE_NS = 5_000_000_000
+"""Nanoseconds for which a host's answers are waited for in a step. Chosen: as for one that gives
+none; of many jobs, one slow host would hold all others up."""
 
 NOTHING = Verdict(Holdup.NOTHING, "no rank waits less than its peers, and the job goes on")
 UNTIMED = Verdict(Holdup.INSUFFICIENT, "no operator that ended was recorded in the last minute")
@@ -125,7 +131,9 @@ class Jobs:
     _followed: dict[str, _Followed] = field(default_factory=dict)
     _told: tuple[JobVerdict, ...] = ()
     _unreached: set[str] = field(default_factory=set)
-    """Hosts that did not answer in this step."""
+    """Hosts that did not answer in this step, or took too long to."""
+    _waited_ns: Counter[str] = field(default_factory=Counter)
+    """How long each host was waited for in this step."""
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -140,6 +148,7 @@ class Jobs:
         for job in self._followed.keys() - jobs:
             del self._followed[job]
         self._unreached.clear()
+        self._waited_ns.clear()
         for job in sorted(jobs):
             followed = self._followed.setdefault(job, _Followed(moved_ns=self.clock()))
             try:
@@ -292,14 +301,18 @@ class Jobs:
             async with gate:
                 try:
                     if host in self._unreached:  # else each job waited for it anew
-                        raise Unreachable(host, "it did not answer just before")
+                        raise Unreachable(host, "it did not answer just before, or slowly")
+                    asked_ns = self.clock()
                     reply = await self.ask(host, request)
+                    self._waited_ns[host] += self.clock() - asked_ns
                 except NetAgentError as error:
                     if isinstance(error, Unreachable):
                         self._unreached.add(host)
                     self.unanswered += 1
                     log.info("operators_not_answered", host=host, job=job, error=str(error))
                     return None
+            if self._waited_ns[host] > PATIENCE_NS:
+                self._unreached.add(host)
             self.asked_bytes += sum(len(each) for each in astuple(reply) if isinstance(each, bytes))
             return host, reply
 
@@ -334,7 +347,7 @@ class Jobs:
             )
             apart = len(ends) == len(ranks)
             for place, rank in enumerate(sorted(ranks)):
-                found[rank] = (ends[place],) if apart else tuple(ends)
+                found[rank] = (ends[place],) if apart else tuple(ends[:MOST_ENDS])
         return found
 
 
@@ -400,9 +413,11 @@ def without(verdict: Verdict, unsure: Mapping[int, str]) -> Verdict:
         return verdict
     told = [text for _, text in sorted(unsure.items())][:SHOWN]
     verdict = replace(verdict, missing=(*verdict.missing, *told))
-    named = any(unsure.keys() & set(each.ranks) for each in verdict.culprits)
-    if not named and (verdict.culprits or verdict.holdup is not Holdup.NOTHING):
+    sure = tuple(each for each in verdict.culprits if unsure.keys().isdisjoint(each.ranks))
+    if len(sure) == len(verdict.culprits) and (sure or verdict.holdup is not Holdup.NOTHING):
         return verdict
+    if sure:
+        return replace(verdict, summary=sure[0].why, culprits=sure, evidence=())
     summary = "whom the job waits for is not known: of some ranks too little is"
     return replace(verdict, holdup=Holdup.INSUFFICIENT, summary=summary, culprits=(), evidence=())
 

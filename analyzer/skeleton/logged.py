@@ -20,6 +20,9 @@ from analyzer.skeleton.series import Ints, basic_edges, carried, unique_edges
 
 EXAMPLES = 3
 """Most pairs that a disagreement names. Chosen: enough to look for them."""
+MOST_PAIRS = 1 << 22
+"""Most pairs of endpoints, of any rails, that pairs of ranks make. Chosen: a hundred times those of
+the largest job whose records are asked for whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,9 @@ def logged(log: Log, ends: Ends) -> Skeleton:
         groups: dict[str, list[list[int]]] = {"dp": [], "pp": [], "ep": []}
         return Skeleton(0.0, lack, 0, 0, 0, 0, groups, basic_edges(ends.host, ends.rail))
     edges = _edges(_talking(log, members), _pools(log, rows, members), ends)
+    if edges is None:
+        lack = f"its ranks' endpoints make more than {MOST_PAIRS} pairs"
+        return Skeleton(0.0, lack, 0, 0, 0, 0, {}, basic_edges(ends.host, ends.rail))
     sizes = {kind: [len(m) for _, m in _of(log, members, kind)] for kind in GroupKind}
     dp, pp, tp, ep = (
         max(sizes[kind], default=1)
@@ -181,15 +187,19 @@ def _talking(log: Log, members: dict[int, tuple[int, ...]]) -> Ints:
     return np.concatenate(found)
 
 
-def _edges(pairs: Ints, pools: dict[int, tuple[int, ...]], ends: Ends) -> Ints:
-    """Return the pairs of endpoints that pairs of ranks use."""
+def _edges(pairs: Ints, pools: dict[int, tuple[int, ...]], ends: Ends) -> Ints | None:
+    """Return the pairs of endpoints that pairs of ranks use; None where they are too many."""
     kinds = sorted(set(pools.values()))
     at = {pool: number for number, pool in enumerate(kinds)}
     number = np.zeros(max(pools, default=0) + 1, np.int64)
     for rank, pool in pools.items():
         number[rank] = at[pool]
     parts = []
-    for one, two in unique_edges([number[pairs]]).tolist():
+    between = unique_edges([number[pairs]])
+    sizes = np.array([len(each) for each in kinds] or [0], np.int64)
+    if int((sizes[between[:, 0]] * sizes[between[:, 1]]).sum()) > MOST_PAIRS:
+        return None
+    for one, two in between.tolist():
         mine, theirs = (np.asarray(kinds[each], np.int64) for each in (one, two))
         both = np.stack([np.repeat(mine, len(theirs)), np.tile(theirs, len(mine))], axis=1)
         parts.append(carried(both, ends.host, ends.rail))

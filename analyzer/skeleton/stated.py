@@ -14,7 +14,7 @@ from statistics import median_low
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.operators.agreeing import PROBES
+from analyzer.operators.keeper import PROBES
 from analyzer.operators.log import UNKNOWN, GroupKind, Kind, Log, Place, State, log_of
 from analyzer.skeleton.infer import Skeleton
 from analyzer.skeleton.logged import Ends, logged

@@ -59,6 +59,23 @@ def read_table(paths: Sequence[Path]) -> Table:
         raise RemoteProtocolError(_said(error)) from error
 
 
+def without_columns(paths: Sequence[Path]) -> dict[Path, str]:
+    """Return the files that lack a column that is needed, and which.
+
+    Raises RemoteProtocolError where one is damaged, OSError where it cannot be read.
+    """
+    found = {}
+    try:
+        with connected(":memory:", threads=THREADS, memory_limit=MEMORY_LIMIT) as connection:
+            for path in paths:
+                reader = _Reader(connection, [path], parquet=_is_parquet(path))
+                if why := reader.lack():
+                    found[path] = why
+    except duckdb.Error as error:
+        raise RemoteProtocolError(_said(error)) from error
+    return found
+
+
 def _is_parquet(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(len(MAGIC)) == MAGIC
@@ -76,7 +93,8 @@ class _Reader:
 
     def table(self) -> Table:
         """Return the columns. Raises duckdb.Error, RemoteProtocolError."""
-        self._describe()
+        if lack := self.lack():
+            raise RemoteProtocolError(lack)
         words = self._words()
         for name, each in words.items():
             self._name_words(name, each)
@@ -94,17 +112,21 @@ class _Reader:
             },
         )
 
-    def _describe(self) -> None:
-        """Find out what each column that means something is called here, and its type."""
+    def lack(self) -> str:
+        """Find what each column that means something is called, and its type; say what is missing.
+
+        Raises duckdb.Error.
+        """
         told = self._ask(f"DESCRIBE FROM {self._from}").fetchall()
         found = {str(row[0]).strip().lower().lstrip("\ufeff"): row for row in told}
         missing = [name for name in NEEDED if name not in found]
         if missing:
             there = ", ".join(list(found)[:20])
-            raise RemoteProtocolError(f"no column {', '.join(missing)}; there are {there}"[:300])
+            return f"no column {', '.join(missing)}; there are {there}"[:300]
         for name in COLUMNS:
             if name in found:
                 self._name[name], self._type[name] = map(str, found[name][:2])
+        return ""
 
     def _words(self) -> dict[str, list[str]]:
         """Return the words of each column of words, sorted."""

@@ -4,6 +4,7 @@
 Rings are written by jobs, which may write anything: whatever makes no sense is bounded here.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median_low
@@ -286,17 +287,18 @@ class _Tables:
     """Groups and operations that rows name by number; the same of several processes is one."""
 
     def __init__(self, *, whole: bool, ends: bool = False) -> None:
-        self.groups: dict[tuple[str, str], OperatorGroup] = {}
+        self.groups: dict[tuple[str, str, str], OperatorGroup] = {}
         self.ops: dict[str, int] = {}
-        self._places: dict[tuple[str, str], int] = {}
+        self._places: dict[tuple[str, str, str], int] = {}
         self._named = 0
         self._whole, self._ends = whole, ends
 
-    def group(self, said: Said, number: int) -> int | None:
-        known = said.groups.get(number)
+    def group(self, of: Process, number: int) -> int | None:
+        known = of.said.groups.get(number)
         if known is None:
             return NO_GROUP
-        key = known.job, known.name
+        # What one container says of a group is nothing that another one said.
+        key = of.container, known.job, known.name
         if key not in self.groups:
             if len(self.groups) >= wire.MOST_GROUPS:
                 return None
@@ -345,7 +347,7 @@ class OperatorTally:
                 numbers = (
                     (None, None)
                     if full
-                    else (tables.group(process.said, group), tables.op(process.said, op))
+                    else (tables.group(process, group), tables.op(process.said, op))
                 )
                 if None in numbers:
                     omitted += 1
@@ -383,22 +385,31 @@ def is_within(request: OperatorsRequest, process: Process, record: Record) -> bo
     return request.since_ns <= process.wall_ns(record.begun_ns) < request.until_ns
 
 
+def shares(request: OperatorsRequest, asked: Iterable[Process]) -> Mapping[str, int]:
+    """Return how many records each process of a container may have: containers have as many."""
+    counted = Counter(each.container for each in asked)
+    return {
+        container: max(1, request.most // len(counted) // processes)
+        for container, processes in counted.items()
+    }
+
+
 def answer(
     request: OperatorsRequest, found: Sequence[tuple[Process, Sequence[Record]]]
 ) -> OperatorsReply:
     """Return the records of a question's time; `found` are those that rings hold still, in order.
 
-    Of too many, the newest of each process.
+    Of too many, the newest of each process, and as many of each container.
     """
-    share = max(1, request.most // max(1, len(found)))
+    share = shares(request, [process for process, _ in found])
     tables, omitted = _Tables(whole=True, ends=True), 0
     columns: dict[str, list[int]] = {name: [] for name in _DETAIL}
     known = found[: wire.MOST_PROCESSES]
     for place, (process, records) in enumerate(known):
         within = [each for each in records if is_within(request, process, each)]
-        omitted += max(0, len(within) - share)
-        for each in within[-share:]:
-            group, op = tables.group(process.said, each.group), tables.op(process.said, each.op)
+        omitted += max(0, len(within) - share[process.container])
+        for each in within[-share[process.container] :]:
+            group, op = tables.group(process, each.group), tables.op(process.said, each.op)
             if group is None or op is None:
                 omitted += 1
                 continue

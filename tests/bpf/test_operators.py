@@ -397,6 +397,17 @@ def test_of_processes_that_are_gone_the_newest_rings_stay(tmp_path, monkeypatch)
     assert (tmp_path / "of-a-job.ring").exists()
 
 
+def test_what_others_lay_in_the_folder_ends_no_watching(tmp_path, monkeypatch):
+    monkeypatch.setattr(operators, "MOST_RINGS", 1)
+    for number in range(3):
+        (tmp_path / f"uprobes-{number}.ring").mkdir()
+    rings = operators._Rings(tmp_path)
+    rings.forget()
+    rings._folder = tmp_path / "gone"
+    rings.note(Call(1 << 30, collectives.BY_SYMBOL["ncclAllReduce"], 1))
+    assert rings.unkept == 1
+
+
 def test_who_loads_something_new_again_and_again_has_others_calls_lost_ever_more_seldom():
     """Probes are made anew for it, and what was under way then is not known to have ended."""
     rests = [operators.LOOK_S]

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.operators.agreeing import PROBES
 from analyzer.operators.joined import shift
+from analyzer.operators.keeper import PROBES
 from analyzer.operators.log import NEVER, UNKNOWN, Kind, Log
 
 FEWEST_ITERATIONS = 5

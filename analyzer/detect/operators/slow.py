@@ -15,7 +15,7 @@ from analyzer.detect.operators.positions import mixed, stages
 from analyzer.detect.operators.segments import segments
 from analyzer.detect.operators.verdict import Culprit, Holdup, Verdict, Who
 from analyzer.operators.aggregate import summed
-from analyzer.operators.agreeing import PROBES
+from analyzer.operators.keeper import PROBES
 from analyzer.operators.log import NEVER, UNKNOWN, Kind, Log
 from analyzer.operators.rows import Floats, Ints, Rows, gaps
 

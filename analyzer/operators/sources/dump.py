@@ -26,7 +26,7 @@ from typing import Any
 
 from analyzer.operators.log import NEVER, UNKNOWN, Kind, State
 from analyzer.operators.sources import pickles
-from analyzer.operators.sources.names import MAX_RANK
+from analyzer.operators.sources.names import MAX_RANK, text_of
 from netagent.model.errors import RemoteProtocolError
 
 MAX_BYTES = 128 << 20
@@ -146,7 +146,7 @@ def dump_of(value: Any, *, pickled: bool = False) -> Dump:
         whole=first == 0,
         left_out=len(listed) - len(read),
         pickled=pickled,
-        version=str(whole.get("version", ""))[:20],
+        version=text_of(whole.get("version"), 20),
     )
 
 
@@ -211,7 +211,7 @@ def _group(raw: Mapping[Any, Any]) -> tuple[str, str]:
     """
     said = raw.get("process_group", raw.get("pg_name"))
     if isinstance(said, list | tuple) and said:
-        return str(said[0])[:200], str(said[1] if len(said) > 1 else "")[:200]
+        return text_of(said[0], 200), text_of(said[1] if len(said) > 1 else "", 200)
     if isinstance(said, str):
         return said[:200], ""
     number = _integer(raw.get("pg_id"), 0)
@@ -239,7 +239,7 @@ def _sequence(raw: Mapping[Any, Any], apart: bool) -> int:  # noqa: FBT001 - whi
 
 
 def _state(raw: Mapping[Any, Any], backend: str) -> tuple[State, bool]:
-    state = _STATES.get(str(raw.get("state")), State.UNKNOWN)
+    state = _STATES.get(text_of(raw.get("state"), 40), State.UNKNOWN)
     if _integer(raw.get("time_discovered_completed_ns"), 0) > 0:
         state = State.ENDED
     if state is State.ENDED and _took_too_long(raw):
@@ -301,7 +301,7 @@ def _tensors(raw: Mapping[Any, Any], which: str) -> Tensors:
     named = [types] * len(sizes) if isinstance(types, str) else [*several]
     named += [""] * (len(sizes) - len(named))
     pairs = zip(sizes[:MAX_TENSORS], named, strict=False)
-    return [(_elements(shape), str(name)[:30]) for shape, name in pairs]
+    return [(_elements(shape), text_of(name, 30)) for shape, name in pairs]
 
 
 def _elements(shape: object) -> int:
@@ -342,7 +342,7 @@ def _members(config: object) -> dict[str, tuple[int, ...]]:
     if not isinstance(config, Mapping):
         return {}
     said = {
-        str(name)[:200]: each.get("ranks") if isinstance(each, Mapping) else each
+        text_of(name, 200): each.get("ranks") if isinstance(each, Mapping) else each
         for name, each in config.items()
     }
     if sum(len(each) for each in said.values() if isinstance(each, str)) > MAX_TEXT:

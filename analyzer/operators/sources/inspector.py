@@ -214,7 +214,8 @@ def _moments(record: Record, perf: Record, prefix: str) -> tuple[int, int]:
     trace = perf.get("event_trace_ts")
     if isinstance(trace, Mapping):
         kernels = trace.get("kernel_events")
-        channels = [each for each in kernels or () if isinstance(each, Mapping)]
+        said = kernels if isinstance(kernels, list) else ()
+        channels = [each for each in said if isinstance(each, Mapping)]
         starts = [_integer(each.get("kernel_start_ts")) for each in channels]
         start = min((each for each in starts if each > 0), default=0)
         start = start or _integer(trace.get(f"{prefix}_start_ts"))

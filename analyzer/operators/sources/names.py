@@ -30,6 +30,16 @@ def kind_of(description: str) -> GroupKind:
     return next(found, GroupKind.UNKNOWN)
 
 
+def text_of(value: object, most: int, otherwise: str = "") -> str:
+    """Return a text, or a number as one; `otherwise` of anything else.
+
+    Of a list a few bytes of a pickle may make gigabytes of text.
+    """
+    if isinstance(value, str):
+        return value[:most]
+    return str(value)[:most] if isinstance(value, int) and abs(value) < 1 << 62 else otherwise
+
+
 def _stem(name: str) -> str:
     path = PurePath(name)
     while path.suffix.lower() in SUFFIXES:

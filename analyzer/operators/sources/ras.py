@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from analyzer.operators.log import UNKNOWN, Group, Kind, Log, Place, State, log_of
+from analyzer.operators.sources.names import text_of
 from netagent.model.errors import RemoteProtocolError
 
 SOURCE = "nccl-ras"
@@ -30,13 +31,13 @@ MAX_PLACES = 8 * MAX_RANKS
 Process = tuple[str, int, int]
 """Host, process id and device."""
 
-_COMMUNICATOR = re.compile(r"^\s*#(\d+-\d+) \(([0-9a-fx:]+)[^)]*\)\s+(\w+)")
+_COMMUNICATOR = re.compile(r"^\s*#(\d+-\d+) \(([0-9a-fx:]{1,80})[^)]{0,400}\)\s+(\w+)")
 _COUNTS = re.compile(r"ranks have different (?:(\w+) )?(?:collective )?operation counts")
-_MANY = re.compile(r"^\s*(\d+) ranks? ha(?:ve|s) launched up to operation (\d+)")
-_ONE = re.compile(r"^\s*Rank (\d+) has launched up to operation (\d+)(.*)")
+_MANY = re.compile(r"^\s*(\d+) ranks? ha(?:ve|s) launched up to operation (\d{1,18})\b")
+_ONE = re.compile(r"^\s*Rank (\d{1,9}) has launched up to operation (\d{1,18})\b(.*)")
 _NONE = re.compile(r"^\s*(\d+) ranks have not launched any operations")
-_ONE_NONE = re.compile(r"^\s*Rank (\d+) has not launched any operations(.*)")
-_RANK = re.compile(r"^\s*Rank (\d+) -- (.*)")
+_ONE_NONE = re.compile(r"^\s*Rank (\d{1,9}) has not launched any operations(.*)")
+_RANK = re.compile(r"^\s*Rank (\d{1,9}) -- (.*)")
 _WHERE = re.compile(r"GPU (\d+)\D.*?process (\d+).*? node (\S+)")
 _LOST = re.compile(r"missing ranks?: ([\d, ]+)", re.IGNORECASE)
 _ROW = re.compile(r"^\s*(\d+)\s+\d+\s+\S+\s+\S+\s+(\d+)\s+\d+\s+[A-Z,/]+\s+[A-Z,/]+\s*$")
@@ -91,13 +92,13 @@ def _comm(value: Mapping[str, Any]) -> Comm:
     size = _integer(value.get("size"))
     if size > MAX_RANKS:
         raise RemoteProtocolError(f"a communicator of {size} ranks, more than {MAX_RANKS}")
-    comm = Comm(str(value.get("hash", "?"))[:80], max(size, 0))
+    comm = Comm(text_of(value.get("hash"), 80, "?"), max(size, 0))
     for each in _mappings(value.get("ranks")):
         rank = _integer(each.get("rank"))
         comm.processes[rank] = _process(each)
         counts = each.get("collective_counts")
         for kind, count in counts.items() if isinstance(counts, Mapping) else ():
-            comm.counts.setdefault(str(kind)[:40], {})[rank] = max(_integer(count), 0)
+            comm.counts.setdefault(text_of(kind, 40), {})[rank] = max(_integer(count), 0)
     for each in _mappings(value.get("missing_ranks")):
         rank = _integer(each.get("rank"))
         comm.processes[rank] = _process(each)
@@ -113,7 +114,7 @@ def _mappings(value: object) -> Iterator[Mapping[str, Any]]:
 
 def _process(value: Mapping[str, Any]) -> Process:
     device = _integer(value.get("nvml_dev", value.get("cuda_dev")))
-    return str(value.get("host", "?"))[:120], _integer(value.get("pid")), device
+    return text_of(value.get("host"), 120, "?"), _integer(value.get("pid")), device
 
 
 def _integer(value: object) -> int:
@@ -175,7 +176,7 @@ class _Text:
 
     def _begin(self, count: int) -> None:
         if self._kind is not None:
-            self._said.setdefault(self._kind, []).append((min(count, 1 << 61), set()))
+            self._said.setdefault(self._kind, []).append((count, set()))
 
     def _rank(self, rank: int, where: str) -> None:
         if self._kind is None or rank >= MAX_RANKS:

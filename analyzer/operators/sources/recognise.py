@@ -2,7 +2,7 @@
 """Files of a job as one log, whatever wrote them."""
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -84,12 +84,8 @@ class Files:
         notes = []
         others = [name for each, _ in sources if each is not files for name in each]
         if others:
-            notes.append(f"{len(others)} files of other sources were left out: {_some(others)}")
-        for name, reason in list(self._strange.items())[:SHOWN]:
-            notes.append(f"{name} was left out: {reason}")
-        if len(self._strange) > SHOWN:
-            notes.append(f"{len(self._strange) - SHOWN} more files were left out")
-        return notes
+            notes.append(f"{len(others)} files of other sources were left out: {some(others)}")
+        return notes + left_out(self._strange)
 
 
 def _of_rings(files: Mapping[str, bytes], now_ns: int | None) -> Log:
@@ -99,7 +95,15 @@ def _of_rings(files: Mapping[str, bytes], now_ns: int | None) -> Log:
         raise RemoteProtocolError(str(error)) from error
 
 
-def _some(names: list[str]) -> str:
+def left_out(strange: Mapping[str, str]) -> list[str]:
+    """Return notes of files that were not read: why, by name."""
+    notes = [f"{name} was left out: {why}" for name, why in list(strange.items())[:SHOWN]]
+    more = len(strange) - SHOWN
+    return [*notes, f"{more} more files were left out"] if more > 0 else notes
+
+
+def some(names: Sequence[str]) -> str:
+    """Return the first of some names, and how many there are beside them."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
 

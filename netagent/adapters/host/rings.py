@@ -2,22 +2,32 @@
 """Reads the rings in which jobs record what they communicate.
 
 Whoever may write to the folder may put anything there. So only regular files of a bounded size are
-read, by pread: a mapping could be cut short by its writer, and end this process.
+read, by pread: a mapping could be cut short by its writer, and end this process. A container may
+have a folder of its own in that one: then it can touch no other's rings, and take no other's place.
 """
 
 import asyncio
 import fcntl
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import structlog
 
-from netagent.collect.operators import OperatorTally, Process, Said, answer, is_within, wanted
+from netagent.collect.operators import (
+    OperatorTally,
+    Process,
+    Said,
+    answer,
+    is_within,
+    shares,
+    wanted,
+)
 from netagent.config import OperatorsConfig
 from netagent.host.facts import Namespace
 from netagent.model.ids import EndpointId
@@ -41,7 +51,9 @@ Chosen: some hundredths of a second, and the rings of eight GPUs with all that t
 FRESH_BYTES = 16 << 10
 """What a ring that was not known counts as in that: of whom it is is looked for among all locks."""
 MOST_FILES = 1024
-"""Most files of the folder that are looked at: who may write there may make any number."""
+"""Most files of a folder that are looked at: who may write there may make any number."""
+MOST_FOLDERS = 256
+"""Most folders in it. Chosen: more than a host has containers."""
 KEEP_S = 900.0
 """Seconds for which the ring of a process that ended is kept. Chosen: who asks what happened does
 within minutes."""
@@ -85,7 +97,7 @@ class Rings:
         _make(folder)
         while True:
             for name in self._names(folder):
-                self._look(folder / name)
+                self._look(folder, name)
                 await asyncio.sleep(0)  # probes are answered in between
             await asyncio.sleep(LOOK_S)
 
@@ -106,38 +118,32 @@ class Rings:
         # In a thread of its own: the loop finds rings and leaves them meanwhile.
         every = list(self.tally.processes.items())
         asked = [(name, process) for name, process in every if wanted(request, process)]
-        share = request.most // max(1, len(asked))
+        share = shares(request, [process for _, process in asked])
+        folder = Path(self._config.folder)
         for name, process in asked:
-            with suppress(OSError, ValueError), _opened(self._path(name)) as file:
+            with suppress(OSError, ValueError), _opened(folder, name) as file:
                 process.head = _head(file)
-                found.append((process, _newest(file, process, request, share)))
+                newest = _newest(file, process, request, share[process.container])
+                found.append((process, newest))
         return answer(request, found)
 
-    def _path(self, name: str) -> Path:
-        return Path(self._config.folder) / name
-
     def _names(self, folder: Path) -> list[str]:
-        try:
-            with os.scandir(folder) as listed:
-                files = {each.name for each in islice(listed, MOST_FILES)}
-            # Who lays very many files there hides no ring that is known.
-            files |= {each for each in self.tally.processes if (folder / each).exists()}
-            found = sorted(each for each in files if each.endswith(form.SUFFIX))
-        except OSError:
-            found = []
+        # Who lays very many files there hides no ring that is known.
+        there = {each for each in self.tally.processes if (folder / each).exists()}
+        found = sorted(there.union(_listed(folder)))
         for gone in self.tally.processes.keys() - set(found):
             del self.tally.processes[gone]
             self._ended_ns.pop(gone, None)
         most = min(self._config.most_processes, MOST_PROCESSES)
         for name in self._former()[: max(0, len(found) - most)]:
             with suppress(OSError):
-                (folder / name).unlink()
+                _unlink(folder, name)
             del self.tally.processes[name], self._ended_ns[name]
             found.remove(name)
-        # Those that are known come first: others cannot crowd them out.
-        known = [each for each in found if each in self.tally.processes]
-        fresh = [each for each in found if each not in self.tally.processes]
-        kept = (known + fresh)[:most]
+        kept = _fairly(found, self.tally.processes)[:most]
+        for name in self.tally.processes.keys() - set(kept):
+            del self.tally.processes[name]
+            self._ended_ns.pop(name, None)
         self.tally.unread = len(found) - len(kept)
         self._room, self._turn = LINES_AT_ONCE, self._turn + 1
         first = self._turn % max(1, len(kept))
@@ -149,31 +155,38 @@ class Rings:
         ended = {name: at_ns for name, at_ns in self._ended_ns.items() if at_ns <= before_ns}
         return sorted(ended.keys() & self.tally.processes.keys(), key=lambda name: ended[name])
 
-    def _look(self, path: Path) -> None:
+    def _look(self, folder: Path, name: str) -> None:
         try:
-            with _opened(path) as file:
-                self._take(path, file)
+            with _opened(folder, name) as file:
+                process = self._take(name, file)
+                if process is not None:
+                    self._follow_end(folder, name, file, process)
         except (OSError, ValueError) as error:
             self.tally.unread += 1
-            if path.name in self.tally.processes:
-                log.warning("ring_unreadable", ring=path.name, error=str(error))
-                del self.tally.processes[path.name]
+            if name in self.tally.processes:
+                log.warning("ring_unreadable", ring=name, error=str(error))
+                del self.tally.processes[name]
 
-    def _take(self, path: Path, file: int) -> None:
+    def _take(self, name: str, file: int) -> Process | None:
+        """Read what is new; return whose ring it is, or None where that has to wait."""
         head = _head(file)
-        process = self.tally.processes.get(path.name)
+        process = self.tally.processes.get(name)
         lines = min(head.lines_used, form.LINES_BYTES)  # no writer of ours has more
-        counts = FRESH_BYTES if process is None else 0
+        # Somebody may hold so many locks for a while that this one's holder is not found.
+        nameless = process is None or not process.writer
+        counts = FRESH_BYTES if nameless else 0
         counts += 0 if process is not None and lines == process.lines else lines
         may_hear = self._room >= counts
         if process is None and not may_hear:
-            return
+            return None
         if may_hear:
             self._room -= counts
+        if process is not None and nameless and may_hear and not process.gone:
+            process.writer = _netns_of_writer(file)
         if process is None:
             process = Process(head, os.fstat(file).st_uid, writer=_netns_of_writer(file))
             process.next = max(head.first, head.written - MOST_AT_ONCE + 1)
-            self.tally.processes[path.name] = process
+            self.tally.processes[name] = process
         if may_hear and lines != process.lines:
             process.hear(Said.of(form.read_lines(os.pread(file, lines, form.HEAD_BYTES))))
             process.lines = lines
@@ -196,19 +209,19 @@ class Rings:
         process.take(fresh)
         self.read += len(fresh)
         process.next = head.written + 1
-        self._follow_end(path, file, process)
+        return process
 
-    def _follow_end(self, path: Path, file: int, process: Process) -> None:
+    def _follow_end(self, folder: Path, name: str, file: int, process: Process) -> None:
         if not process.gone:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except OSError:
                 return  # its writer holds it, and lives
             process.gone = True
-            self._ended_ns[path.name] = self._wall_ns()
-        elif self._wall_ns() - self._ended_ns.get(path.name, 0) > KEEP_S * 1e9:
-            self._ended_ns.pop(path.name, None)
-            path.unlink(missing_ok=True)
+            self._ended_ns[name] = self._wall_ns()
+        elif self._wall_ns() - self._ended_ns.get(name, 0) > KEEP_S * 1e9:
+            self._ended_ns.pop(name, None)
+            _unlink(folder, name)
 
 
 def _make(folder: Path) -> None:
@@ -217,10 +230,67 @@ def _make(folder: Path) -> None:
         folder.chmod(0o1777)  # jobs of any user write there, each its own
 
 
+def _listed(folder: Path) -> set[str]:
+    """Return the names of rings in a folder, and in the folders in it."""
+    files, folders = _entries(folder)
+    found = {each for each in files if each.endswith(form.SUFFIX)}
+    for inner in folders[:MOST_FOLDERS]:
+        files, _ = _entries(folder / inner)
+        found |= {f"{inner}/{each}" for each in files if each.endswith(form.SUFFIX)}
+    return found
+
+
+def _entries(folder: Path) -> tuple[list[str], list[str]]:
+    """Return the names of files and of folders in a folder, as many as are looked at."""
+    names: dict[bool, list[str]] = {False: [], True: []}
+    with suppress(OSError), os.scandir(folder) as listed:
+        for each in islice(listed, MOST_FILES):
+            names[each.is_dir(follow_symlinks=False)].append(each.name)
+    return names[False], sorted(names[True])
+
+
+def _fairly(found: Iterable[str], known: Container[str]) -> list[str]:
+    """Return rings in the order in which they are read: each folder's first one, then second ones.
+
+    Of a folder those that are known come first: others there cannot crowd them out.
+    """
+    places: Counter[PurePath] = Counter()
+    order = {}
+    for name in sorted(found, key=lambda name: (name not in known, name)):
+        of = PurePath(name).parent
+        order[name] = places[of], name
+        places[of] += 1
+    return sorted(order, key=lambda name: order[name])
+
+
 @contextmanager
-def _opened(path: Path) -> Iterator[int]:
+def _placed(folder: Path, name: str) -> Iterator[tuple[int, str]]:
+    """Open the folder that a ring is in, without following links from `folder` on."""
+    *inner, last = PurePath(name).parts
+    there = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in inner:
+            within = os.open(
+                part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=there
+            )
+            os.close(there)
+            there = within
+        yield there, last
+    finally:
+        os.close(there)
+
+
+def _unlink(folder: Path, name: str) -> None:
+    """Remove a ring. Raises OSError but where it is gone."""
+    with _placed(folder, name) as (place, last), suppress(FileNotFoundError):
+        os.unlink(last, dir_fd=place)
+
+
+@contextmanager
+def _opened(folder: Path, name: str) -> Iterator[int]:
     # A device may do something as it is opened, so first only its place is.
-    there = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with _placed(folder, name) as (place, last):
+        there = os.open(last, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
     try:
         if not stat.S_ISREG(os.fstat(there).st_mode):
             raise ValueError("no regular file")

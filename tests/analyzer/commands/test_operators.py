@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 from analyzer import cli
 from analyzer.commands import operators, plot
-from analyzer.commands.connection import Connection
+from analyzer.commands.connection import Connection, Refused
 from analyzer.detect.operators.verdict import Culprit, Holdup, Verdict, Who, as_json
 from analyzer.operators.log import Group, log_of
 from netagent.model.errors import CapabilityMissing
@@ -64,7 +65,7 @@ def test_who_writes_in_a_folder_has_no_other_file_read(tmp_path, capsys):
     (made / "nccl_trace_rank_9").symlink_to(made / "nccl_trace_rank_2")
     (made / "more").symlink_to(made)
     assert cli.main(["operators", path]) == operators.SOMEBODY
-    assert capsys.readouterr().out == before
+    assert capsys.readouterr().out == before + "note: 2 links were not followed\n"
 
 
 def test_folders_in_folders_are_read_however_deep(tmp_path, capsys):
@@ -112,6 +113,50 @@ def test_what_cannot_be_read_is_misuse_and_named(tmp_path, capsys, name, content
         path.write_bytes(content)
     assert cli.main(["operators", str(path)]) == 2
     assert f"netagent-analyzer: {path}: {reason}" in capsys.readouterr().err
+
+
+def test_what_else_is_in_a_folder_is_left_out_and_told(tmp_path):
+    (tmp_path / "a.csv").write_text(TEXT)
+    (tmp_path / "hosts.csv").write_text("host,rack\nh1,r2\n")
+    (tmp_path / "README").write_text("how it was made")
+    (tmp_path / "link").symlink_to(tmp_path / "README")
+    log = operators.read(str(tmp_path))
+    assert (log.source, len(log)) == ("import", 3)
+    assert log.notes[-2:] == (
+        "hosts.csv was left out: no column rank, kind, op, start_us, end_us; there are host, rack",
+        "1 links were not followed",
+    )
+    (tmp_path / "hosts.csv").unlink()
+    assert "1 files that are no tables were left out: README" in operators.read(str(tmp_path)).notes
+
+
+def test_a_table_of_something_else_beside_dumps_keeps_none_from_being_read(tmp_path, capsys):
+    shutil.copytree(CHAIN, tmp_path / "dumps")
+    stray = tmp_path / "dumps" / "hosts.csv"
+    stray.write_text("host,rack\nh1,r2\n")
+    log = operators.read(str(tmp_path / "dumps"))
+    assert (log.source, log.world) == ("flight-recorder", 4)
+    assert any(note.startswith("hosts.csv was left out: no column rank") for note in log.notes)
+    for dump in stray.parent.glob("nccl_trace_rank_*"):
+        dump.write_text("?")
+    assert cli.main(["operators", str(stray.parent)]) == 2
+    assert "no column rank, kind, op" in capsys.readouterr().err
+
+
+def test_a_folder_of_links_alone_says_that_they_are_not_followed(tmp_path, capsys):
+    (tmp_path / "x_0").symlink_to(CHAIN / "nccl_trace_rank_0")
+    assert cli.main(["operators", str(tmp_path)]) == 2
+    assert "no file in it but 1 links, which are not followed" in capsys.readouterr().err
+
+
+def test_an_analyzer_that_refuses_for_now_is_no_task_that_nobody_knows(monkeypatch, capsys):
+    class Refusing(Answers):
+        def get(self, path, **_):
+            raise Refused(503, "busy", "ask again")
+
+    monkeypatch.setattr(operators, "Connection", Refusing)
+    assert cli.main(["operators", "train-a"]) == 3
+    assert "no such file" not in capsys.readouterr().err
 
 
 def test_what_an_error_quotes_of_files_is_obeyed_by_no_terminal(tmp_path, capsys):

@@ -293,3 +293,13 @@ def test_an_operator_that_is_years_from_all_others_is_left_out(begun):
         each._replace(begun_ns=10**18, waited_ns=10**18, ended_ns=10**18 + MS) for each in usual
     ]
     assert len(log_of_replies([("h0", answer(REQUEST, [(made, [*moved, last])]))])) == 5
+
+
+def test_what_a_process_that_does_not_count_says_of_groups_does_not_either():
+    """Its rows come first, and so does its word of the group; who counts is rank 1 alone."""
+    false, true = _stating(7, [0, 1], "tp"), _stating(1, [0, 1, 2])
+    false.container, true.container = "b", "a"
+    reply = answer(REQUEST, [(false, records()), (true, records())])
+    asked = {("h0", 1): told_apart(reply.processes[1])}
+    log = log_of_replies([("h0", reply)], asked)
+    assert [(each.kind, each.members) for each in log.groups] == [(GroupKind.DATA, (0, 1, 2))]

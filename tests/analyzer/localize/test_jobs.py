@@ -8,11 +8,12 @@ from analyzer.detect.held import JobVerdict
 from analyzer.detect.operators.verdict import Culprit, Holdup, Verdict, Who
 from analyzer.localize.case import Explained, pairs_quoted, way_of
 from analyzer.localize.contract import Context
-from analyzer.localize.jobs import Jobs
+from analyzer.localize.jobs import MOST_CULPRITS, MOST_PAIRS, Jobs, _pairs
 from analyzer.localize.sentences import sentences
 from analyzer.localize.tracing.doubts import Doubts
 from analyzer.roster.registry import Registry
 from analyzer.simulate.fabric import Fabric
+from netagent.model.ids import EndpointId
 from netagent.model.path import Component, Layer
 from netagent.model.verdict import Symptom
 from netagent.model.verdict import Verdict as Found
@@ -154,3 +155,20 @@ def test_what_stands_and_is_crossed_by_a_ranks_transfers_explains_them():
     crossed = way_of(view, case, FABRIC.topology()).certain - own
     case = replace(case, standing=frozenset({min(crossed, key=str)}))
     assert explained(case, _uplink_of_1())[1] == []
+
+
+def test_of_ranks_with_very_many_endpoints_some_pairs_are_looked_at():
+    """A host may say that; the pairs of a few such ranks would keep the judge for minutes."""
+    many = {rank: tuple(EndpointId(f"c{rank}", rail) for rail in range(99)) for rank in range(64)}
+    ring = Culprit(Who.GROUP, tuple(range(64)), 0.8, "slow", network=True)
+    assert len(_pairs(ring, replace(job(ring), endpoints=many))) == MOST_PAIRS
+
+
+def test_of_very_many_slow_edges_the_first_are_held_against_probes():
+    edges = tuple(Culprit(Who.EDGE, (0, 1), 0.8, f"slow {n}", network=True) for n in range(99))
+    told = Verdict(Holdup.SLOW_COMMUNICATION, "t0 is slow", edges, innocent=False)
+    case, verdicts = explained(
+        found(FABRIC.case(), "rnic h1/rnic0"), JobVerdict("t0", told, 9, PLACES)
+    )
+    assert len(case.explained[0].verdict.evidence) == MOST_CULPRITS
+    assert [each.component.name for each in verdicts] == ["t0"]

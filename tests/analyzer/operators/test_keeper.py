@@ -111,6 +111,15 @@ def test_of_two_in_one_place_that_claim_a_rank_the_first_counts():
     assert keeper.log("train-a").sequence.tolist() == [5]
 
 
+def test_a_source_of_another_name_does_not_come_before_the_one_that_was_heard_first():
+    keeper = Keeper()
+    keeper.take("h0", (claim(0, pid=1, source="uprobes"),), NOW)
+    keeper.take("h0", (claim(0, pid=2, source="hooks"),), NOW + 1)
+    keeper.take("h0", (claim(0, pid=3, source="a"),), NOW + 2)
+    found, _ = settled(keeper.processes("train-a"))
+    assert found[0].process.pid == 2
+
+
 def test_a_process_that_lives_counts_before_one_that_is_gone():
     keeper = Keeper()
     keeper.take("h0", (claim(0, pid=7, gone=True),), NOW)

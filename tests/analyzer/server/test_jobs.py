@@ -6,12 +6,12 @@ from msgspec import structs
 
 from analyzer.detect.held import STUCK_NS
 from analyzer.detect.operators.pauses import FIRST_NS, MOST_NS
-from analyzer.detect.operators.verdict import Holdup
+from analyzer.detect.operators.verdict import Culprit, Holdup, Verdict, Who
 from analyzer.operators.keeper import Keeper, Reported, Row, Told
 from analyzer.operators.log import Group, GroupKind, Kind
 from analyzer.replay import records
 from analyzer.roster.registry import Registry
-from analyzer.server.jobs import HEARD_NS, SMALL, Jobs, choose
+from analyzer.server.jobs import HEARD_NS, MOST_ENDS, PATIENCE_NS, SMALL, Jobs, choose, without
 from analyzer.skeleton.logged import Disagreement
 from analyzer.skeleton.plans import Skeletons
 from netagent.model.errors import Unreachable
@@ -474,3 +474,41 @@ def test_of_a_large_job_only_the_groups_of_suspects_are_asked():
         process = OperatorProcess(job="j", rank=rank, world=2 * SMALL, pid=rank)
         keeper.take(f"h{rank}", (Reported(process, (row,)),), START_NS + SECOND)
     assert choose(keeper.processes("j")) == set(range(0, 2 * SMALL, 2))
+
+
+def test_a_host_that_answers_slowly_holds_no_other_job_up_for_longer_than_one_that_does_not():
+    world, asked = World(), []
+    both = (endpoint("h0", "a0"), endpoint("h0", "b0", task="train-b"))
+    world.registry.apply(registration("h0", *both, generation=2), START_NS)
+    honest = world.ask
+
+    async def slow(host, request):
+        asked.append(host)
+        world.now_ns += PATIENCE_NS + 1 if host == "h0" else 0
+        return await honest(host, request)
+
+    world.jobs.ask = slow
+    world.say([5] * RANKS)
+    world.say([5], of=[0], job="train-b", container="b{}")
+    world.step()
+    assert asked.count("h0") == 1
+    assert world.jobs.unanswered == 1
+
+
+def test_of_a_rank_whose_container_has_very_many_endpoints_some_are_looked_at():
+    world = World()
+    world.late = {2: 0.4}
+    rails = [endpoint("h2", "a2", rail) for rail in range(3 * MOST_ENDS)]
+    world.registry.apply(registration("h2", *rails, generation=2), START_NS)
+    world.say([5] * RANKS)
+    assert [len(each) for each in world.step().endpoints.values()] == [MOST_ENDS]
+
+
+def test_of_which_rank_nothing_can_be_told_hides_no_other_culprit():
+    one, other = (Culprit(Who.RANK, (rank,), 0.9, f"rank {rank} is late") for rank in (1, 2))
+    both = Verdict(Holdup.SLOW_RANK, "rank 1 is late", (one, other), evidence=("rank 1 waits",))
+    left = without(both, {1: "rank 1 is claimed twice"})
+    assert (left.culprits, left.summary, left.evidence) == ((other,), other.why, ())
+    assert left.missing == ("rank 1 is claimed twice",)
+    none = without(both, {1: "?", 2: "?"})
+    assert (none.holdup, none.culprits) == (Holdup.INSUFFICIENT, ())

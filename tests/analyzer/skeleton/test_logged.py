@@ -120,6 +120,13 @@ def test_what_a_log_does_not_say_leaves_the_basic_list(changes, lack):
     assert is_basic(found, FOUR)
 
 
+def test_more_pairs_than_any_job_has_leave_the_basic_list(monkeypatch):
+    monkeypatch.setattr("analyzer.skeleton.logged.MOST_PAIRS", 1)
+    found = logged(log(), FOUR)
+    assert found.reason == "its ranks' endpoints make more than 1 pairs"
+    assert is_basic(found, FOUR)
+
+
 def test_traffic_and_operators_of_one_job_agree_and_of_two_they_do_not():
     job = Parallelism(4, 6)
     made = scatter(generate(job, seed=1), Scatter(missing=0.1), seed=1)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from analyzer.operators.sources import table
 from analyzer.store import operations
-from analyzer.store.operations import is_table, read_table
+from analyzer.store.operations import is_table, read_table, without_columns
 from netagent.model.errors import RemoteProtocolError
 
 TEXT = """\
@@ -77,6 +77,15 @@ def test_several_files_are_one_table(tmp_path):
     mixed = [paths[0], parquet(tmp_path, "SELECT 1 AS rank")]
     with pytest.raises(RemoteProtocolError, match="side by side"):
         read_table(mixed)
+
+
+def test_which_files_are_no_tables_of_operators_is_told(tmp_path):
+    other = written(tmp_path, "host,rack\nh1,r2\n", "hosts.csv")
+    parted = parquet(tmp_path, "SELECT 1 AS rank", "b.parquet")
+    assert without_columns([written(tmp_path, TEXT), other, parted]) == {
+        other: "no column rank, kind, op, start_us, end_us; there are host, rack",
+        parted: "no column kind, op, start_us, end_us; there are rank",
+    }
 
 
 def test_titles_may_be_in_capitals_and_what_is_missing_is_named(tmp_path):

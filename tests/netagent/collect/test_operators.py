@@ -2,7 +2,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netagent.collect.operators import OperatorTally, Process, Said, answer, ended_ns, wanted
+from netagent.collect.operators import (
+    OperatorTally,
+    Process,
+    Said,
+    answer,
+    ended_ns,
+    shares,
+    wanted,
+)
 from netagent.wire.columns import unpack
 from netagent.wire.operators import (
     MOST_ENDS,
@@ -190,6 +198,27 @@ def test_of_too_many_records_the_newest_are_told_and_the_others_counted():
     reply = answer(request, [(process(), [record(n) for n in range(1, 6)])])
     assert list(unpack(reply, "sequence")) == [4, 5]
     assert reply.omitted == 3
+
+
+def test_what_one_container_says_of_a_group_is_not_said_of_another_ones():
+    false = [LINES[0], LINES[2], {"group": 0, "name": "1:0-4", "size": 3, "members": [0, 3, 4]}]
+    mine, other = process(container="a"), Process(HEAD, said=Said.of(false), container="b")
+    for each in (other, mine):
+        each.take([record(1)])
+    window = tally(other, mine).close(10**18)
+    assert [list(unpack(each, "members")) for each in window.groups] == [[0, 3, 4], [0, 4]]
+    assert [row["group"] for row in rows(window)] == [0, 1]
+    reply = answer(OperatorsRequest(job="train-a"), [(other, [record(1)]), (mine, [record(1)])])
+    assert list(unpack(reply, "group")) == [0, 1]
+
+
+def test_who_has_many_processes_takes_no_other_containers_share():
+    many = [process(container="a") for _ in range(3)]
+    asked = [*many, process(container="b")]
+    request = OperatorsRequest(job="train-a", most=12)
+    assert shares(request, asked) == {"a": 2, "b": 6}
+    reply = answer(request, [(each, [record(n) for n in range(1, 9)]) for each in asked])
+    assert list(unpack(reply, "process")) == [0] * 2 + [1] * 2 + [2] * 2 + [3] * 6
 
 
 JSON = st.recursive(

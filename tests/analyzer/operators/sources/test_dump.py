@@ -270,3 +270,17 @@ def test_brackets_that_would_take_gigabytes_are_refused(bracket):
     content = f"[{','.join([bracket] * dump.pickles.MAX_CONTAINERS)}]".encode()
     with pytest.raises(RemoteProtocolError, match="lists and objects"):
         dump.decoded(content)
+
+
+@pytest.mark.parametrize("field", ["process_group", "state", "input_dtypes"])
+def test_a_list_is_never_written_out_as_a_text(field):
+    """A pickle may hold one text a thousand times, and none of it is written out for a name."""
+    made = dump.dump_of({"entries": [entry(**{field: [Unwritable(), Unwritable()]})]})
+    assert len(made.entries) == 1
+
+
+class Unwritable(list):
+    __slots__ = ()
+
+    def __str__(self):
+        raise AssertionError

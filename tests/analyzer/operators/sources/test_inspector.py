@@ -70,6 +70,8 @@ def test_verbose_lines_have_moments_of_the_kernels():
     made = read(header(0) | coll(event_trace_ts={"coll_start_ts": 500}))
     assert made.started_ns.tolist() == [500_000]
     assert not any("no moments" in note for note in made.notes)
+    made = read(header(0) | coll(event_trace_ts={"coll_start_ts": 500, "kernel_events": 5}))
+    assert made.started_ns.tolist() == [500_000]
 
 
 def test_ranks_are_places_in_the_largest_communicator():

@@ -2,7 +2,7 @@
 import pytest
 
 from analyzer.operators.log import GroupKind
-from analyzer.operators.sources.names import host_of, kind_of, ranks_of
+from analyzer.operators.sources.names import host_of, kind_of, ranks_of, text_of
 
 
 @pytest.mark.parametrize(
@@ -47,3 +47,11 @@ def test_a_host_may_stand_before_the_rank():
 )  # fmt: skip
 def test_what_a_group_is_for_is_in_its_name(description, kind):
     assert kind_of(description) is kind
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [("abcdef", "abc"), (1234, "123"), (["x"] * 3, "?"), (1 << 70, "?"), (None, "?"), (1.5, "?")],
+)
+def test_what_is_no_text_and_no_number_is_not_written_out(value, text):
+    assert text_of(value, 3, "?") == text

@@ -212,3 +212,19 @@ def test_no_more_is_looked_at_of_where_a_rank_is_than_real_lines_have():
     far = MISMATCH.replace("Rank 5 -- ", "Rank 5 -- " + "x" * ras.MAX_WHERE)
     (comm,) = ras.status_of_text(far.encode()).comms
     assert set(comm.processes) == {3}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "#0-0 (" + "a" * 2_000_000,
+        "    " + "7" * 5000 + " ranks have launched up to operation 3",
+        "    3 ranks have launched up to operation " + "7" * 5000,
+        "    Rank " + "7" * 5000 + " has not launched any operations",
+        "    Rank " + "7" * 5000 + " -- GPU 0 managed by process 7 on node h",
+    ],
+)
+def test_a_line_without_end_is_passed_over_at_once(line):
+    """What it takes to look through it grows with its square, or Python refuses the number."""
+    whole = f"{MISMATCH}{line}\n"
+    assert ras.status_of_text(whole.encode()).comms == ras.status_of_text(MISMATCH.encode()).comms

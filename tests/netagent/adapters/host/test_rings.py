@@ -53,7 +53,7 @@ def ring(tmp_path):
 
 def look(rings, tmp_path):
     for name in rings._names(tmp_path):
-        rings._look(tmp_path / name)
+        rings._look(tmp_path, name)
 
 
 def test_what_is_new_is_read_once(rings, ring, tmp_path):
@@ -216,15 +216,13 @@ def test_who_ended_is_gone_and_its_ring_goes_later(rings, ring, clock, tmp_path)
     assert rings.close_window() is None
 
 
-@pytest.mark.parametrize("kind", ["link", "fifo", "folder", "text", "short", "sparse"])
+@pytest.mark.parametrize("kind", ["link", "fifo", "text", "short", "sparse"])
 def test_what_is_no_ring_is_counted_and_read_no_further(rings, tmp_path, kind):
     path = tmp_path / "x.ring"
     if kind == "link":
         path.symlink_to("/etc/passwd")
     elif kind == "fifo":
         os.mkfifo(path)
-    elif kind == "folder":
-        path.mkdir()
     else:
         path.write_bytes({"text": b"hello", "short": form.MAGIC, "sparse": bytes(4096)}[kind])
     look(rings, tmp_path)
@@ -298,3 +296,45 @@ def test_without_leave_it_does_nothing(tmp_path, clock):
     asyncio.run(silent.run())
     assert silent.close_window() is None
     assert not (tmp_path / "none").exists()
+
+
+def test_a_container_with_a_folder_of_its_own_crowds_out_no_other(tmp_path, clock):
+    few = Rings(OperatorsConfig(enabled=True, folder=str(tmp_path), most_processes=4), clock)
+    many, one = tmp_path / "a", tmp_path / "b"
+    many.mkdir()
+    one.mkdir()
+    held = [Ring(many / f"{number}.ring", capacity=64) for number in range(6)]
+    look(few, tmp_path)
+    assert len(few.tally.processes) == 4
+    held.append(Ring(one / "1.ring", capacity=64))
+    look(few, tmp_path)
+    assert set(few.tally.processes) == {"b/1.ring", "a/0.ring", "a/1.ring", "a/2.ring"}
+    assert few.tally.unread == 3
+
+
+def test_of_a_folder_that_is_a_link_nothing_is_read_nor_removed(rings, tmp_path, clock):
+    other, inner = tmp_path / "other", tmp_path / "rings" / "a"
+    other.mkdir()
+    inner.mkdir(parents=True)
+    made = Ring(inner / "1.ring", capacity=64)
+    look(rings, tmp_path / "rings")
+    made.close()
+    look(rings, tmp_path / "rings")
+    assert rings.tally.processes["a/1.ring"].gone
+    inner.rename(other / "a")
+    inner.symlink_to(other / "a")
+    clock.now_ns += int(KEEP_S * 2e9)
+    look(rings, tmp_path / "rings")
+    assert (other / "a" / "1.ring").exists()
+    assert rings.tally.processes == {}
+
+
+def test_a_ring_whose_lock_was_not_found_is_looked_for_again(rings, ring, tmp_path, monkeypatch):
+    """Another one may hold so many locks for a while that the holder of this one is not seen."""
+    rings.place({EndpointId("a-2", 0): Namespace("/proc/7/ns/net", 78)})
+    monkeypatch.setattr("netagent.adapters.host.rings._netns_of_writer", lambda file: 0)
+    look(rings, tmp_path)
+    assert rings.close_window().processes[0].container == ""
+    monkeypatch.setattr("netagent.adapters.host.rings._netns_of_writer", lambda file: 78)
+    look(rings, tmp_path)
+    assert rings.close_window().processes[0].container == "a-2"
