@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import MutableMapping, Sequence
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from netagent import __version__
@@ -97,13 +98,17 @@ def parser(words: Sequence[str] = (), *, every: bool = False) -> argparse.Argume
 
 
 def _keep_small() -> None:
-    """Keep structlog and httpx from importing what only decorates terminals.
+    """Keep structlog, httpx and uvicorn from importing what only people at terminals need.
 
-    They load rich where some other package installed it, and httpx its own command line: megabytes
-    of a process that logs JSON. Both do without it where it cannot be imported.
+    They load rich where some other package installed it, and their own command lines: megabytes of
+    a process that logs JSON. All do without it: the former where it cannot be imported, uvicorn
+    with names in its place that nobody calls.
     """
     for name in ("rich", "httpx._main"):
         sys.modules.setdefault(name, None)  # type: ignore[arg-type] # None: cannot be imported
+    unused = ModuleType("uvicorn.main")
+    unused.__dict__.update(Server=None, main=None, run=None)
+    sys.modules.setdefault(unused.__name__, unused)
 
 
 def configure_logging(*, verbose: bool) -> None:

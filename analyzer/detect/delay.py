@@ -60,7 +60,7 @@ class Delay:
     def detect(self, seen: Seen) -> Asking[list[Anomaly]]:
         """Return the hosts that are late."""
         yield from ()  # no question is needed
-        delays = delays_of(seen.table, seen.owners_of_known())
+        delays = delays_of(seen.table, seen.owners_of_known(), LATE_NS)
         slow = {host: ns for host, ns in sorted(delays.items()) if ns >= LATE_NS}
         shares = _lost(slow, seen) if slow else {}
         late = {host for host, ns in slow.items() if ns >= STARVED_NS}
@@ -69,11 +69,15 @@ class Delay:
             for host, ns in slow.items()
             if host in late or ns >= LATE_PER_LOSS_NS * shares.get(host, 0.0)
         }
-        is_shared = len(late) > max(1.0, SHARED * len(delays))
+        is_shared = len(late) > 1 and self._is_shared(late, seen)
         again = {} if is_shared else {h: slow[h] for h in sorted(late & self._before)}
         self.late, self._before = again, late
         window = seen.state.window
         return [Anomaly(Component(Kind.HOST, h), Symptom.DELAY, window) for h in again]
+
+    def _is_shared(self, late: Collection[str], seen: Seen) -> bool:
+        every = delays_of(seen.table, seen.owners_of_known())
+        return len(late) > SHARED * len(every)
 
     def over(self, subjects: Collection[Subject], seen: Seen) -> bool:
         """Return whether none of these hosts is late any more, though it was measured."""
@@ -98,9 +102,14 @@ def _lost(hosts: Collection[str], seen: Seen) -> dict[str, float]:
     return {host: lost[host] / count for host, count in sent.items()}
 
 
-def delays_of(table: WindowTable, owners: Owners) -> dict[str, float]:
-    """Return by how much hosts were late in a window, in ns; only of those that were measured."""
+def delays_of(table: WindowTable, owners: Owners, least_ns: float = 0.0) -> dict[str, float]:
+    """Return by how much hosts were late in a window, in ns; only of those that were measured.
+
+    Hosts that were late by less than `least_ns` may be left out: in health all are, at no cost.
+    """
     rows, hosts = table.rows, len(table.hosts)
+    if max(rows.prober_ns.max(initial=0), rows.responder_ns.max(initial=0)) < least_ns:
+        return {}
     count = rows.count.astype(np.float64)
     answered = np.bincount(table.host, count, hosts)
     late = np.bincount(table.host, count * rows.prober_ns, hosts)
@@ -110,7 +119,12 @@ def delays_of(table: WindowTable, owners: Owners) -> dict[str, float]:
     made = {table.hosts[place]: mean for place, mean in means}
     owner, names = owners
     other = owner[table.ends[1]]
-    mine = np.flatnonzero(is_enough[table.host] & (other != NOBODY))
+    is_other = other != NOBODY
+    if least_ns > 0:  # a mean is that large only where one of those in it is
+        may_be = np.zeros(len(names), np.bool_)
+        may_be[other[is_other & (rows.responder_ns >= least_ns)]] = True
+        is_other[is_other] = may_be[other[is_other]]
+    mine = np.flatnonzero(is_enough[table.host] & is_other)
     both, place = met(table.host[mine] * len(names) + other[mine], hosts * len(names))
     answered, late = (
         np.bincount(place, each, len(both))

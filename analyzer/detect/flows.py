@@ -86,9 +86,15 @@ class Flows(Sequence[FlowView]):
     def of_table(cls, table: WindowTable) -> Self:
         """Return the flows of a window that sent anything."""
         rows = table.rows
-        mine = np.flatnonzero(rows.sent)
-        counts = (getattr(rows, name)[mine].astype(np.int64) for name in _COLUMNS)
-        return cls(table.numbers, rows.flow[mine], table.ends.take(mine, axis=1), *counts)
+        counts = {name: getattr(rows, name) for name in _COLUMNS}
+        flow, ends = rows.flow, table.ends
+        if not rows.sent.all():
+            mine = np.flatnonzero(rows.sent)
+            counts = {name: each[mine] for name, each in counts.items()}
+            flow, ends = flow[mine], ends.take(mine, axis=1)
+        return cls(
+            table.numbers, flow, ends, **{n: each.astype(np.int64) for n, each in counts.items()}
+        )
 
     @classmethod
     def of(cls, views: Iterable[FlowView], numbers: FlowNumbers | None = None) -> Self:

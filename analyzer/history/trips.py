@@ -66,14 +66,16 @@ class Trips:
         self._counts = grown(self._counts, size * WIDE)
         bucket, count = buckets_of(rows.hist_bucket), rows.hist_count
         self._begin(rows.flow, rows.hist_len, bucket)
-        flow = np.repeat(rows.flow, rows.hist_len)
-        at = bucket - self._low[flow]
+        at = bucket - np.repeat(self._low[rows.flow], rows.hist_len)
+        first = np.repeat(rows.flow * WIDE, rows.hist_len)
         inside = (at >= 0) & (at < WIDE) & (count <= MANY)
-        told = (count * inside).astype(np.uint16)
-        np.add.at(self._counts, flow * WIDE + (at & (WIDE - 1)), told)
+        told = count
         if not inside.all():
             other = np.flatnonzero(~inside)
-            self._aside.append((flow[other], bucket[other], count[other].astype(np.int64)))
+            of = first[other] // WIDE
+            self._aside.append((of, bucket[other], count[other].astype(np.int64)))
+            at, told = at & (WIDE - 1), count * inside
+        np.add.at(self._counts, first + at, told.astype(np.uint16))
 
     def _begin(self, flow: Ints, lengths: NDArray[Any], bucket: NDArray[np.int16]) -> None:
         """Say where the rows begin of flows that have none yet."""

@@ -26,16 +26,21 @@ def filled(rows: WindowRows) -> WindowRows:
     least, most = np.log(np.maximum([rows.min_ns[few], rows.max_ns[few]], 1.0))
     mean, var = rows.mean_ln.copy(), rows.var_ln.copy()
     mean[few], var[few] = (least + most) / 2, ((most - least) / 2) ** 2
-    bucket = np.ceil(np.stack([least, most], axis=1) / LN_GAMMA)
-    is_there = np.stack([np.ones(len(bucket), np.bool_), bucket[:, 0] != bucket[:, 1]], axis=1)
-    both = is_there[:, 1]
-    many = np.stack([np.where(both, 1, rows.count[few]), both], axis=1)
+    first, second = np.ceil(least / LN_GAMMA), np.ceil(most / LN_GAMMA)
+    both = first != second
     length = rows.hist_len.copy()
-    length[few] = is_there.sum(axis=1)
-    of_few = np.repeat(few, length)
+    length[few] = 1 + both
+    ends = np.cumsum(length, dtype=np.int64)
+    at = (ends - length)[few]
+    after = at[both] + 1
+    is_rest = np.ones(int(ends[-1]), np.bool_)
+    is_rest[at] = is_rest[after] = False
+    rest = np.flatnonzero(is_rest)
     made: dict[str, Any] = {}
-    for name, new in (("hist_bucket", bucket), ("hist_count", many)):
-        before = getattr(rows, name)
-        made[name] = np.empty(len(of_few), widest(FlowColumns, name))
-        made[name][~of_few], made[name][of_few] = before, new[is_there]
+    for name, one, other in (
+        ("hist_bucket", first, second[both]),
+        ("hist_count", np.where(both, 1, rows.count[few]), 1),
+    ):
+        made[name] = column = np.empty(int(ends[-1]), widest(FlowColumns, name))
+        column[rest], column[at], column[after] = getattr(rows, name), one, other
     return replace(rows, mean_ln=mean, var_ln=var, hist_len=length, **made)

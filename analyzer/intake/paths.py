@@ -185,10 +185,10 @@ class PathBase:
             )
         if len(paths) + len(lacking) > MAX_ROWS:
             return None
-        both = zip(paths.key, theirs, strict=True)
-        laid = tuple(_laid_over(mine, others, at, len(lacking)) for mine, others in both)
+        both, places = zip(paths.key, theirs, strict=True), np.array(at, np.int64)
+        laid = tuple(_laid_over(mine, others, places, len(lacking)) for mine, others in both)
         shown = np.array(route_at, np.uint16)[news.route]
-        route = _laid_over(paths.route, shown, at, len(lacking))
+        route = _laid_over(paths.route, shown, places, len(lacking))
         made = PathTable(ends, routes, laid, route)
         hops = map(news.routes.__getitem__, news.route.tolist())
         said = zip(at, news.key[4].tolist(), hops, strict=True)
@@ -316,7 +316,9 @@ def _keys(key: tuple[NDArray[Any], ...]) -> list[int]:
     return keys
 
 
-def _laid_over(mine: NDArray[Any], theirs: NDArray[Any], at: list[int], more: int) -> NDArray[Any]:
+def _laid_over(
+    mine: NDArray[Any], theirs: NDArray[Any], at: NDArray[np.int64], more: int
+) -> NDArray[Any]:
     made = np.concatenate([mine, np.zeros(more, mine.dtype)])
     made[at] = theirs
     return made

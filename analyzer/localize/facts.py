@@ -90,6 +90,8 @@ def _gone_with_containers(case: Case) -> set[Component]:
         for finding in case.findings
         if finding.kind is FindingKind.CONTAINER_CRASHED
     }
+    if not crashed:
+        return set()
     gone, in_use = set[Component](), set[Component]()
     for end in case.endpoints.values():
         if end.rdma:

@@ -267,18 +267,19 @@ class Traced:
         there, back = taken.newest.take(at, axis=1).astype(np.int64)
         is_whole = known & (there != NO_ROUTE) & (back != NO_ROUTE)
         since_ns = taken.since_ns.take(at, axis=1)
-        is_new = since_ns.max(axis=0) >= at_ns
+        later_ns = np.maximum(since_ns[0], since_ns[1])
+        is_new = later_ns >= at_ns
         if lost is not None:
-            first = np.flatnonzero(is_whole & is_new & ~lost & (since_ns.max(axis=0) == at_ns))
+            first = np.flatnonzero(is_whole & is_new & ~lost & (later_ns == at_ns))
             is_new[first] = [
                 any(2 * n + reply in self._earlier for reply in (0, 1) if since[reply] == at_ns)
                 for n, since in zip(at[first].tolist(), since_ns[:, first].T.tolist(), strict=True)
             ]
         is_whole &= ~is_new
-        untraced = ~known | (taken.latest.take(at, axis=1) == NO_ROUTE).all(axis=0)
-        other = np.where(untraced, UNTRACED, NO_ROUTE)
+        rest = np.flatnonzero(~is_whole)  # in health few
+        untraced = ~known[rest] | (taken.latest.take(at[rest], axis=1) == NO_ROUTE).all(axis=0)
+        there[rest] = back[rest] = np.where(untraced, UNTRACED, NO_ROUTE)
         routes.cover()
-        there, back = (np.where(is_whole, each, other) for each in (there, back))
         return Settled(there, back, routes, routes.incidence)
 
     def taken(self) -> tuple[Rows, RouteTable]:

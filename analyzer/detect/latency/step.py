@@ -73,8 +73,9 @@ class Baseline:
     def learn(self, flow: Ints, now: Floats) -> None:
         """Take a healthy window in."""
         weight = np.maximum(WEIGHT, 1.0 / (self.windows[flow] + 1))
-        off = now - self.mean[flow]
-        self.mean[flow] += weight * off
+        mean = self.mean[flow]
+        off = now - mean
+        self.mean[flow] = mean + weight * off
         self.var[flow] = (1 - weight) * (self.var[flow] + weight * off * off)
         self.windows[flow] += 1
 
@@ -99,13 +100,14 @@ class LatencyBaselines:
         self._grow(int(rows.flow.max()) + 1 if len(rows.flow) else 0)
         measured = rows.count >= MIN_SAMPLES
         flow, mean = rows.flow[measured], rows.mean_ln[measured].astype(np.float64)
-        least = np.log(np.maximum(rows.min_ns[measured], 1).astype(np.float64))
-        many = rows.count[measured] >= LEAST_OF
-        floor = factor[measured], shift_ns[measured]
-        slow = self._of_mean.shifted(flow, mean, *floor)
-        slow |= many & self._of_least.shifted(flow, least, *floor)
+        factor, shift_ns = factor[measured], shift_ns[measured]
+        slow = self._of_mean.shifted(flow, mean, factor, shift_ns)
+        many = np.flatnonzero(rows.count[measured] >= LEAST_OF)
+        least = np.log(np.maximum(rows.min_ns[measured][many], 1).astype(np.float64))
+        slow[many] |= self._of_least.shifted(flow[many], least, factor[many], shift_ns[many])
         self._of_mean.learn(flow[~slow], mean[~slow])
-        self._of_least.learn(flow[~slow & many], least[~slow & many])
+        well = ~slow[many]
+        self._of_least.learn(flow[many][well], least[well])
         again = flow[slow & self._slow[flow]]
         self._slow[flow] = slow
         return flow[slow], again

@@ -344,9 +344,12 @@ def divide(
     lost = flows.lost > 0
     settled = topology.settled(flows.number, flows.numbers, at_ns=case.window.start_ns, lost=lost)
     fine = ~lost & (settled.there != NO_ROUTE)
+    ways, ends = (settled.there, settled.back), flows.ends
     rows = np.flatnonzero(fine).astype(_NUMBER)
-    there, back = (each[rows].astype(_NUMBER) for each in (settled.there, settled.back))
-    ends = flows.ends.take(rows, axis=1).astype(_NUMBER)
+    if len(rows) < len(fine):
+        ways, ends = (ways[0][rows], ways[1][rows]), ends.take(rows, axis=1)
+    there, back = (each.astype(_NUMBER) for each in ways)
+    ends = ends.astype(_NUMBER)
     names = Lazily(_met(ends), flows.numbers.endpoint)
     endpoints, routes = case.endpoints, settled.routes  # what is asked for later keeps no window
     own = Own(names.numbers, lambda n: endpoints[names[n]], topology.hosts)
@@ -361,7 +364,7 @@ def divide(
         settled.incidence,
         len(routes),
         {row: _certain(leg) for row, leg in legs.items()},
-        _met(np.stack([there, back])),
+        _met(there, back),
     )
     of_all_sizes = flows.sent[rows].astype(_NUMBER)
     sent = flows.sent_large[rows].astype(_NUMBER) if large_only else of_all_sizes
@@ -394,10 +397,11 @@ def _between_leaves(
     return there, back
 
 
-def _met(numbers: Whole) -> Ints:
+def _met(*numbers: Whole) -> Ints:
     """Return these numbers once each, in order."""
-    found = np.zeros(1 + int(numbers.max(initial=-1)), np.bool_)
-    found[numbers] = True
+    found = np.zeros(1 + max(int(each.max(initial=-1)) for each in numbers), np.bool_)
+    for each in numbers:
+        found[each] = True
     return np.flatnonzero(found)
 
 
