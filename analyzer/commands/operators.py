@@ -160,10 +160,9 @@ def _tabled(source: str, tables: Sequence[Path], paths: Sequence[Path]) -> Log:
         if not lacking or not (rest or others):
             raise
         log = _imported(source, rest) if rest else _beside(source, others, error)
-        names = {path.name: why for path, why in lacking.items()}
-        return _noting(log, *left_out(names))
+        return _noting(log, *left_out({_name(source, n): why for n, why in lacking.items()}))
     if others:
-        shown = some([path.name for path in others])
+        shown = some([_name(source, path) for path in others])
         log = _noting(log, f"{len(others)} files that are no tables were left out: {shown}")
     return log
 
@@ -180,6 +179,11 @@ def _beside(source: str, others: Sequence[Path], error: RemoteProtocolError) -> 
         return _untabled(source, others)
     except RemoteProtocolError:
         raise error from None
+
+
+def _name(source: str, path: Path) -> str:
+    base = Path(source)
+    return path.name if path == base else str(path.relative_to(base))
 
 
 def _noting(log: Log, *notes: str) -> Log:
@@ -225,11 +229,10 @@ def _head(path: Path) -> bytes:
 
 
 def _untabled(source: str, paths: Sequence[Path]) -> Log:
-    base, files = Path(source), Files()
+    files = Files()
     for number, path in enumerate(paths):
-        name = path.name if path == base else str(path.relative_to(base))
         with path.open("rb") as file:
-            files.add(name, file.read(MAX_BYTES + 1))
+            files.add(_name(source, path), file.read(MAX_BYTES + 1))
         _progress(number + 1, len(paths))
     return files.log(now_ns=time.time_ns())
 

@@ -69,25 +69,24 @@ class Delay:
             for host, ns in slow.items()
             if host in late or ns >= LATE_PER_LOSS_NS * shares.get(host, 0.0)
         }
-        is_shared = len(late) > 1 and self._is_shared(late, seen)
+        is_shared = len(late) > 1 and len(late) > SHARED * len(_measured(seen))
         again = {} if is_shared else {h: slow[h] for h in sorted(late & self._before)}
         self.late, self._before = again, late
         window = seen.state.window
         return [Anomaly(Component(Kind.HOST, h), Symptom.DELAY, window) for h in again]
 
-    def _is_shared(self, late: Collection[str], seen: Seen) -> bool:
-        every = delays_of(seen.table, seen.owners_of_known())
-        return len(late) > SHARED * len(every)
-
     def over(self, subjects: Collection[Subject], seen: Seen) -> bool:
         """Return whether none of these hosts is late any more, though it was measured."""
         hosts = {each.name for each in subjects if isinstance(each, Component)}
         here = hosts & {end.host for end in seen.endpoints.values()}
-        measured = delays_of(seen.table, seen.owners_of_known()).keys()
-        return here <= measured and not hosts & self._before
+        return here <= _measured(seen) and not hosts & self._before
 
     def forget(self, flows: NDArray[np.int64]) -> None:
         """Remember hosts only."""
+
+
+def _measured(seen: Seen) -> AbstractSet[str]:
+    return delays_of(seen.table, seen.owners_of_known()).keys()
 
 
 def _lost(hosts: Collection[str], seen: Seen) -> dict[str, float]:

@@ -303,16 +303,18 @@ class Jobs:
                     if host in self._unreached:  # else each job waited for it anew
                         raise Unreachable(host, "it did not answer just before, or slowly")
                     asked_ns = self.clock()
-                    reply = await self.ask(host, request)
-                    self._waited_ns[host] += self.clock() - asked_ns
+                    try:
+                        reply = await self.ask(host, request)
+                    finally:
+                        self._waited_ns[host] += self.clock() - asked_ns
+                        if self._waited_ns[host] > PATIENCE_NS:
+                            self._unreached.add(host)
                 except NetAgentError as error:
                     if isinstance(error, Unreachable):
                         self._unreached.add(host)
                     self.unanswered += 1
                     log.info("operators_not_answered", host=host, job=job, error=str(error))
                     return None
-            if self._waited_ns[host] > PATIENCE_NS:
-                self._unreached.add(host)
             self.asked_bytes += sum(len(each) for each in astuple(reply) if isinstance(each, bytes))
             return host, reply
 

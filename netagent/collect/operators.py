@@ -385,13 +385,11 @@ def is_within(request: OperatorsRequest, process: Process, record: Record) -> bo
     return request.since_ns <= process.wall_ns(record.begun_ns) < request.until_ns
 
 
-def shares(request: OperatorsRequest, asked: Iterable[Process]) -> Mapping[str, int]:
-    """Return how many records each process of a container may have: containers have as many."""
-    counted = Counter(each.container for each in asked)
-    return {
-        container: max(1, request.most // len(counted) // processes)
-        for container, processes in counted.items()
-    }
+def shares(request: OperatorsRequest, asked: Iterable[Process]) -> list[int]:
+    """Return how many records each of these processes may have: containers have as many."""
+    containers = [each.container for each in asked]  # which another thread may change
+    counted = Counter(containers)
+    return [max(1, request.most // len(counted) // counted[each]) for each in containers]
 
 
 def answer(
@@ -401,14 +399,14 @@ def answer(
 
     Of too many, the newest of each process, and as many of each container.
     """
-    share = shares(request, [process for process, _ in found])
+    allowed = shares(request, [process for process, _ in found])
     tables, omitted = _Tables(whole=True, ends=True), 0
     columns: dict[str, list[int]] = {name: [] for name in _DETAIL}
     known = found[: wire.MOST_PROCESSES]
-    for place, (process, records) in enumerate(known):
+    for place, ((process, records), share) in enumerate(zip(known, allowed, strict=False)):
         within = [each for each in records if is_within(request, process, each)]
-        omitted += max(0, len(within) - share[process.container])
-        for each in within[-share[process.container] :]:
+        omitted += max(0, len(within) - share)
+        for each in within[-share:]:
             group, op = tables.group(process, each.group), tables.op(process.said, each.op)
             if group is None or op is None:
                 omitted += 1

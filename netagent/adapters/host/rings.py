@@ -52,8 +52,12 @@ FRESH_BYTES = 16 << 10
 """What a ring that was not known counts as in that: of whom it is is looked for among all locks."""
 MOST_FILES = 1024
 """Most files of a folder that are looked at: who may write there may make any number."""
-MOST_FOLDERS = 256
-"""Most folders in it. Chosen: more than a host has containers."""
+MOST_FOLDERS, MOST_INNER = 64, 128
+"""Most folders in it, those that changed last, and most files of each. Chosen: as many as rings are
+read, and with that some milliseconds a look, whoever fills them."""
+IDLE_S = 7 * 86_400.0
+"""Seconds after which an empty folder in it is removed: who makes them, as kubelet, may leave them.
+Chosen: a container that lives and has recorded nothing for a week loses what it could write to."""
 KEEP_S = 900.0
 """Seconds for which the ring of a process that ended is kept. Chosen: who asks what happened does
 within minutes."""
@@ -84,6 +88,9 @@ class Rings:
         """Bytes of lines that this look may read still."""
         self._turn = 0
         """Looks so far: another ring comes first in each, so that none keeps others waiting."""
+        self._sought = ""
+        """The ring whose writer is looked for again in this look, if it was not found: somebody may
+        hold so many locks for a while that it is not, and to read all locks takes long."""
         self.read = 0
         """Records read so far."""
         self.missed = 0
@@ -118,19 +125,18 @@ class Rings:
         # In a thread of its own: the loop finds rings and leaves them meanwhile.
         every = list(self.tally.processes.items())
         asked = [(name, process) for name, process in every if wanted(request, process)]
-        share = shares(request, [process for _, process in asked])
+        allowed = shares(request, [process for _, process in asked])
         folder = Path(self._config.folder)
-        for name, process in asked:
+        for (name, process), share in zip(asked, allowed, strict=True):
             with suppress(OSError, ValueError), _opened(folder, name) as file:
                 process.head = _head(file)
-                newest = _newest(file, process, request, share[process.container])
-                found.append((process, newest))
+                found.append((process, _newest(file, process, request, share)))
         return answer(request, found)
 
     def _names(self, folder: Path) -> list[str]:
         # Who lays very many files there hides no ring that is known.
         there = {each for each in self.tally.processes if (folder / each).exists()}
-        found = sorted(there.union(_listed(folder)))
+        found = sorted(there.union(_listed(folder, self._wall_ns())))
         for gone in self.tally.processes.keys() - set(found):
             del self.tally.processes[gone]
             self._ended_ns.pop(gone, None)
@@ -147,7 +153,9 @@ class Rings:
         self.tally.unread = len(found) - len(kept)
         self._room, self._turn = LINES_AT_ONCE, self._turn + 1
         first = self._turn % max(1, len(kept))
-        return kept[first:] + kept[:first]
+        turned = kept[first:] + kept[:first]
+        self._sought = turned[0] if turned else ""
+        return turned
 
     def _former(self) -> list[str]:
         """Return the rings of those that ended some time ago, who did first comes first."""
@@ -172,16 +180,14 @@ class Rings:
         head = _head(file)
         process = self.tally.processes.get(name)
         lines = min(head.lines_used, form.LINES_BYTES)  # no writer of ours has more
-        # Somebody may hold so many locks for a while that this one's holder is not found.
-        nameless = process is None or not process.writer
-        counts = FRESH_BYTES if nameless else 0
+        counts = FRESH_BYTES if process is None else 0
         counts += 0 if process is not None and lines == process.lines else lines
         may_hear = self._room >= counts
         if process is None and not may_hear:
             return None
         if may_hear:
             self._room -= counts
-        if process is not None and nameless and may_hear and not process.gone:
+        if process is not None and not process.writer and name == self._sought:
             process.writer = _netns_of_writer(file)
         if process is None:
             process = Process(head, os.fstat(file).st_uid, writer=_netns_of_writer(file))
@@ -230,23 +236,32 @@ def _make(folder: Path) -> None:
         folder.chmod(0o1777)  # jobs of any user write there, each its own
 
 
-def _listed(folder: Path) -> set[str]:
-    """Return the names of rings in a folder, and in the folders in it."""
-    files, folders = _entries(folder)
-    found = {each for each in files if each.endswith(form.SUFFIX)}
-    for inner in folders[:MOST_FOLDERS]:
-        files, _ = _entries(folder / inner)
-        found |= {f"{inner}/{each}" for each in files if each.endswith(form.SUFFIX)}
+def _listed(folder: Path, now_ns: int) -> set[str]:
+    """Return the names of rings in a folder, and in those in it, of which idle ones are removed."""
+    found, folders = set[str](), list[tuple[int, str]]()
+    for each in _entries(folder, MOST_FILES):
+        with suppress(OSError):
+            if each.is_dir(follow_symlinks=False):
+                folders.append((each.stat(follow_symlinks=False).st_mtime_ns, each.name))
+            elif each.name.endswith(form.SUFFIX):
+                found.add(each.name)
+    for changed_ns, name in folders:
+        if now_ns - changed_ns > IDLE_S * 1e9:
+            with suppress(OSError):  # it is not empty
+                (folder / name).rmdir()
+    for _, inner in sorted(folders, reverse=True)[:MOST_FOLDERS]:
+        names = [each.name for each in _entries(folder / inner, MOST_INNER)]
+        found |= {f"{inner}/{name}" for name in names if name.endswith(form.SUFFIX)}
     return found
 
 
-def _entries(folder: Path) -> tuple[list[str], list[str]]:
-    """Return the names of files and of folders in a folder, as many as are looked at."""
-    names: dict[bool, list[str]] = {False: [], True: []}
-    with suppress(OSError), os.scandir(folder) as listed:
-        for each in islice(listed, MOST_FILES):
-            names[each.is_dir(follow_symlinks=False)].append(each.name)
-    return names[False], sorted(names[True])
+def _entries(folder: Path, most: int) -> list["os.DirEntry[str]"]:
+    """Return what is in a folder, as much as is looked at; nothing where it cannot be read."""
+    try:
+        with os.scandir(folder) as listed:
+            return list(islice(listed, most))
+    except OSError:
+        return []
 
 
 def _fairly(found: Iterable[str], known: Container[str]) -> list[str]:

@@ -176,20 +176,21 @@ def naive(rows, numbers):
     return made
 
 
-@given(st.integers(0, 2**32), st.floats(0, 10**8))
-def test_hosts_are_as_late_as_a_loop_over_their_rows_says(seed, least_ns):
+@given(st.integers(0, 2**32))
+def test_hosts_are_as_late_as_a_loop_over_their_rows_says(seed):
     numbers, random = FlowNumbers(), Random(seed)
     rows = {}
     for host, each in window(numbers, ()).items():
         size = len(each.flow)
         columns = {
             "count": np.array([random.choice((0, 2, 5, 9)) for _ in range(size)], np.uint32),
-            "prober_ns": np.array([random.randrange(10**8) for _ in range(size)], np.uint32),
+            "prober_ns": np.array([random.randrange(10**7) for _ in range(size)], np.uint32),
             "responder_ns": np.array([random.randrange(10**8) for _ in range(size)], np.uint32),
         }
         rows[host] = replace(each, **columns)
     expected = naive(rows, numbers)
     assert delays(numbers, rows) == pytest.approx(expected)
+    least_ns = random.choice([0.0, *expected.values()])
     found = late(joined(Window(0, WIDTH_NS), rows, numbers), least_ns)
     assert found.keys() <= expected.keys()
     for host, ns in expected.items():

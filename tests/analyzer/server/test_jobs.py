@@ -14,7 +14,7 @@ from analyzer.roster.registry import Registry
 from analyzer.server.jobs import HEARD_NS, MOST_ENDS, PATIENCE_NS, SMALL, Jobs, choose, without
 from analyzer.skeleton.logged import Disagreement
 from analyzer.skeleton.plans import Skeletons
-from netagent.model.errors import Unreachable
+from netagent.model.errors import RemoteProtocolError, Unreachable
 from netagent.wire.columns import pack
 from netagent.wire.operators import OperatorGroup, OperatorProcess, OperatorsReply
 from tests.analyzer.cluster import SECOND, endpoint, registration
@@ -476,7 +476,10 @@ def test_of_a_large_job_only_the_groups_of_suspects_are_asked():
     assert choose(keeper.processes("j")) == set(range(0, 2 * SMALL, 2))
 
 
-def test_a_host_that_answers_slowly_holds_no_other_job_up_for_longer_than_one_that_does_not():
+@pytest.mark.parametrize("refuses", [False, True])
+def test_a_host_that_answers_slowly_holds_no_other_job_up_for_longer_than_one_that_does_not(
+    refuses,
+):
     world, asked = World(), []
     both = (endpoint("h0", "a0"), endpoint("h0", "b0", task="train-b"))
     world.registry.apply(registration("h0", *both, generation=2), START_NS)
@@ -485,6 +488,8 @@ def test_a_host_that_answers_slowly_holds_no_other_job_up_for_longer_than_one_th
     async def slow(host, request):
         asked.append(host)
         world.now_ns += PATIENCE_NS + 1 if host == "h0" else 0
+        if refuses and host == "h0":
+            raise RemoteProtocolError("no")
         return await honest(host, request)
 
     world.jobs.ask = slow
@@ -492,7 +497,7 @@ def test_a_host_that_answers_slowly_holds_no_other_job_up_for_longer_than_one_th
     world.say([5], of=[0], job="train-b", container="b{}")
     world.step()
     assert asked.count("h0") == 1
-    assert world.jobs.unanswered == 1
+    assert world.jobs.unanswered == 1 + refuses
 
 
 def test_of_a_rank_whose_container_has_very_many_endpoints_some_are_looked_at():

@@ -216,7 +216,7 @@ def test_who_has_many_processes_takes_no_other_containers_share():
     many = [process(container="a") for _ in range(3)]
     asked = [*many, process(container="b")]
     request = OperatorsRequest(job="train-a", most=12)
-    assert shares(request, asked) == {"a": 2, "b": 6}
+    assert shares(request, asked) == [2, 2, 2, 6]
     reply = answer(request, [(each, [record(n) for n in range(1, 9)]) for each in asked])
     assert list(unpack(reply, "process")) == [0] * 2 + [1] * 2 + [2] * 2 + [3] * 6
 

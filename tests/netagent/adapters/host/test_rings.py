@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from netagent.adapters.host.rings import (
+    IDLE_S,
     KEEP_S,
     LINES_AT_ONCE,
     MOST_AT_ONCE,
@@ -338,3 +339,36 @@ def test_a_ring_whose_lock_was_not_found_is_looked_for_again(rings, ring, tmp_pa
     monkeypatch.setattr("netagent.adapters.host.rings._netns_of_writer", lambda file: 78)
     look(rings, tmp_path)
     assert rings.close_window().processes[0].container == "a-2"
+
+
+def test_at_most_one_ring_in_a_look_has_its_writer_looked_for_again(rings, tmp_path, monkeypatch):
+    """To read all locks takes long, and many rings may have nobody who is found."""
+    held = [Ring(tmp_path / f"{number}.ring", capacity=64) for number in range(4)]
+    sought = []
+    monkeypatch.setattr(
+        "netagent.adapters.host.rings._netns_of_writer", lambda file: sought.append(file) or 0
+    )
+    look(rings, tmp_path)
+    assert len(sought) == len(held)
+    for _ in held:
+        look(rings, tmp_path)
+    assert len(sought) == 2 * len(held)
+
+
+def test_folders_that_changed_last_are_read_and_empty_ones_go_after_a_week(
+    rings, tmp_path, clock, monkeypatch
+):
+    monkeypatch.setattr("netagent.adapters.host.rings.MOST_FOLDERS", 1)
+    made = {name: tmp_path / name for name in ("a", "b", "c")}
+    for age_s, folder in enumerate(made.values()):
+        folder.mkdir()
+        os.utime(folder, ns=(0, clock.now_ns - age_s * 10**9))
+    held = Ring(made["a"] / "1.ring", capacity=64), Ring(made["b"] / "1.ring", capacity=64)
+    os.utime(made["a"], ns=(0, clock.now_ns))
+    os.utime(made["b"], ns=(0, clock.now_ns - 10**9))
+    look(rings, tmp_path)
+    assert set(rings.tally.processes) == {"a/1.ring"}
+    clock.now_ns += int(IDLE_S * 1e9)
+    look(rings, tmp_path)
+    assert [folder.exists() for folder in made.values()] == [True, True, False]
+    assert all(each.path.exists() for each in held)
